@@ -1,0 +1,118 @@
+package stage
+
+// A Builder writes a [Program]. Its zero value is ready for use.
+type Builder struct {
+	// Fail is where operations added by Sys and SysTo go when they fail. It
+	// must be placed before the program is built.
+	Fail Label
+
+	// Texts, when set, phrases every step for programs that print their own
+	// failures through [OpTable].
+	Texts func(Step) string
+
+	ops  []Op
+	slot int
+	mem  int
+}
+
+// Slot returns a slot nothing else uses. Programs have about 250; running out
+// is a bug in the caller and panics.
+func (b *Builder) Slot() Slot { return b.Slots(1) }
+
+// Slots returns the first of n slots that lie next to each other in memory,
+// so that together they can be a record or a C struct.
+func (b *Builder) Slots(n int) Slot {
+	if b.slot == 0 {
+		b.slot = firstFreeSlot
+	}
+	s := b.slot
+	b.slot += n
+	if b.slot > numSlots {
+		panic("stage: out of slots")
+	}
+	return Slot(s)
+}
+
+// Mem reserves n bytes of zeroed, writable, 8-byte aligned memory.
+func (b *Builder) Mem(n int) Mem {
+	m := Mem{b.mem, n}
+	b.mem += (n + 7) &^ 7
+	return m
+}
+
+// Place makes l stand for the next operation.
+func (b *Builder) Place(l *Label) { l.index = len(b.ops) + 1 }
+
+// Emit adds an operation as it is.
+func (b *Builder) Emit(op Op) { b.ops = append(b.ops, op) }
+
+// Sys adds a system call that must succeed.
+func (b *Builder) Sys(s Step, c Call, args ...Arg) { b.SysTo(Discard, s, c, args...) }
+
+// SysTo is Sys and keeps the result.
+func (b *Builder) SysTo(dst Slot, s Step, c Call, args ...Arg) {
+	b.Emit(Op{Kind: Sys, Dst: dst, Call: c, Args: args, OnErr: &b.Fail, Step: s})
+}
+
+// Try adds a system call that may fail: the program carries on either way
+// and can test dst, which then holds a negative errno.
+func (b *Builder) Try(dst Slot, s Step, c Call, args ...Arg) {
+	b.Emit(Op{Kind: Sys, Dst: dst, Call: c, Args: args, Step: s})
+}
+
+// SysOr adds a system call that goes to onErr when it fails.
+func (b *Builder) SysOr(onErr *Label, dst Slot, s Step, c Call, args ...Arg) {
+	b.Emit(Op{Kind: Sys, Dst: dst, Call: c, Args: args, OnErr: onErr, Step: s})
+}
+
+// Fork adds a clone with these flags. The child goes on at child; the parent
+// goes on with the next operation and finds the child's PID in dst.
+func (b *Builder) Fork(dst Slot, s Step, flags int64, child *Label) {
+	b.Emit(Op{Kind: Fork, Dst: dst, Call: Clone, OnErr: &b.Fail, Target: child, Step: s,
+		Args: []Arg{Imm(flags), Imm(0), Imm(0), Imm(0), Imm(0)}})
+}
+
+// Move sets a slot.
+func (b *Builder) Move(dst Slot, v Arg) { b.Add(dst, v, Imm(0)) }
+
+// Add sets dst to x + y.
+func (b *Builder) Add(dst Slot, x, y Arg) { b.Emit(Op{Kind: Add, Dst: dst, Args: []Arg{x, y}}) }
+
+// And sets dst to x & y.
+func (b *Builder) And(dst Slot, x, y Arg) { b.Emit(Op{Kind: And, Dst: dst, Args: []Arg{x, y}}) }
+
+// Shr sets dst to x >> n.
+func (b *Builder) Shr(dst Slot, x, n Arg) { b.Emit(Op{Kind: Shr, Dst: dst, Args: []Arg{x, n}}) }
+
+// Load32 sets dst to the 32-bit word at base + off.
+func (b *Builder) Load32(dst Slot, base, off Arg) {
+	b.Emit(Op{Kind: Ld32, Dst: dst, Args: []Arg{base, off}})
+}
+
+// Load64 sets dst to the 64-bit word at base + off.
+func (b *Builder) Load64(dst Slot, base, off Arg) {
+	b.Emit(Op{Kind: Ld64, Dst: dst, Args: []Arg{base, off}})
+}
+
+// Jump goes to l.
+func (b *Builder) Jump(l *Label) { b.Emit(Op{Kind: Jmp, Target: l}) }
+
+// If goes to l when the comparison k (Jeq, Jne, Jlt, Jset) of x and y holds.
+func (b *Builder) If(k Kind, x, y Arg, l *Label) {
+	b.Emit(Op{Kind: k, Args: []Arg{x, y}, Target: l})
+}
+
+// Program returns what was built. The builder must not be used afterwards.
+func (b *Builder) Program() *Program { return &Program{b.ops, b.mem, b.Texts} }
+
+// FD returns the operand for a descriptor number.
+func FD(fd int) Imm { return Imm(fd) }
+
+// Strings returns the operand for a NULL-terminated array of strings.
+func Strings(ss []string) Vec {
+	v := make(Vec, 0, len(ss)+1)
+	for _, s := range ss {
+		v = append(v, Str(s))
+	}
+	return append(v, Imm(0))
+}

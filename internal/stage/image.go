@@ -1,0 +1,284 @@
+package stage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+)
+
+// ErrUnsupportedArch says that no stage exists for this machine.
+var ErrUnsupportedArch = errors.New("postern has no launch stage for this architecture (it has amd64 and arm64)")
+
+// The image is one read-only, executable segment (ELF header, code, operations,
+// constants) and one zeroed writable one (slots, then memory). Both lie in the
+// same 2 MiB so that one page of page table maps them, and the constant part is
+// one mapping of page cache so that a single fault maps 64 KiB of it: on a
+// virtual machine a page touched costs more than ten system calls.
+const (
+	imageBase = 0x10000000
+	headerOff = 0x100 // two words: the first operation, the slots
+	codeOff   = headerOff + 16
+	// segmentAlign is the largest page size the supported architectures have.
+	segmentAlign = 0x10000
+)
+
+var machineCode = sync.OnceValues(machine)
+
+// Image links the program for the architecture this process runs on and
+// returns an ELF executable.
+func (p *Program) Image() ([]byte, error) {
+	arch, ok := Host()
+	code, found := machineCode()
+	if !ok || !found {
+		return nil, ErrUnsupportedArch
+	}
+	return p.link(arch, code)
+}
+
+// MaxPerImage bounds an image; a program that needs more is refused.
+const MaxPerImage = 1 << 30
+
+func (p *Program) link(arch Arch, code []byte) ([]byte, error) {
+	l := linker{
+		arch:  arch,
+		opOff: (codeOff + len(code) + OpSize - 1) &^ (OpSize - 1),
+		strs:  make(map[string]uint64, len(p.Ops)),
+	}
+	l.poolOff = l.opOff + len(p.Ops)*OpSize
+	l.out = make([]byte, l.poolOff, l.poolOff+16<<10)
+	copy(l.out[codeOff:], code)
+
+	// The address of writable memory depends on the length of what comes
+	// before it, which is known only at the end: count first.
+	l.size(p)
+	end := (l.end + segmentAlign - 1) &^ (segmentAlign - 1)
+	if end > MaxPerImage {
+		return nil, fmt.Errorf("stage: a program of %d MiB is too large", l.end>>20)
+	}
+	l.data = imageBase + uint64(end)
+
+	for i := range p.Ops {
+		if err := l.op(p, i); err != nil {
+			return nil, fmt.Errorf("stage: operation %d (%s): %w", i, p.Ops[i].Step, err)
+		}
+	}
+	le := binary.LittleEndian
+	le.PutUint64(l.out[headerOff:], imageBase+uint64(l.opOff))
+	le.PutUint64(l.out[headerOff+8:], l.data)
+	elfHeader(l.out, arch, l.data, uint64(numSlots*8+p.mem))
+	return l.out, nil
+}
+
+type linker struct {
+	arch    Arch
+	out     []byte
+	opOff   int
+	poolOff int
+	end     int
+	data    uint64
+	strs    map[string]uint64
+	table   uint64
+}
+
+// size computes an upper bound of the image's length.
+func (l *linker) size(p *Program) {
+	l.end = l.poolOff
+	var add func(a Arg)
+	add = func(a Arg) {
+		switch a := a.(type) {
+		case Str:
+			l.end += len(a) + 1
+		case Blob:
+			l.end += len(a) + 8
+		case At:
+			add(a.Base)
+		case Vec:
+			l.end += 8*len(a) + 8
+			for _, e := range a {
+				add(e)
+			}
+		case OpTable:
+			if p.texts != nil {
+				l.end += 16*len(p.Ops) + 8
+				for i := range p.Ops {
+					l.end += len(p.texts(p.Ops[i].Step)) + 1
+				}
+			}
+		}
+	}
+	for i := range p.Ops {
+		for _, a := range p.Ops[i].Args {
+			add(a)
+		}
+	}
+}
+
+func (l *linker) op(p *Program, i int) error {
+	op := &p.Ops[i]
+	if len(op.Args) > 6 || (op.Target != nil && len(op.Args) > 5) {
+		return errors.New("too many operands")
+	}
+	if op.Target == nil && op.Kind >= Fork && op.Kind <= Jset {
+		return errors.New("has nowhere to jump to")
+	}
+	var mask byte
+	var words [6]uint64
+	for j, a := range op.Args {
+		if s, ok := a.(Slot); ok {
+			mask |= 1 << j
+			words[j] = uint64(s)
+			continue
+		}
+		v, err := l.value(p, a)
+		if err != nil {
+			return err
+		}
+		words[j] = v
+	}
+	onErr, err := l.label(p, op.OnErr)
+	if err != nil {
+		return err
+	}
+	if op.Target != nil {
+		if words[5], err = l.label(p, op.Target); err != nil {
+			return err
+		}
+	}
+	le := binary.LittleEndian
+	b := l.out[l.opOff+i*OpSize:][:OpSize]
+	b[0], b[1], b[2] = byte(op.Kind), byte(op.Dst), mask
+	if op.Kind == Sys || op.Kind == Fork {
+		le.PutUint32(b[4:], op.Call.number(l.arch))
+	}
+	for j, w := range words {
+		le.PutUint64(b[8+8*j:], w)
+	}
+	le.PutUint64(b[56:], onErr)
+	return nil
+}
+
+func (l *linker) label(p *Program, t *Label) (uint64, error) {
+	switch {
+	case t == nil:
+		return 0, nil
+	case t.index == 0:
+		return 0, errors.New("jumps to a label that was never placed")
+	case t.index > len(p.Ops):
+		return 0, errors.New("jumps behind the last operation")
+	}
+	return imageBase + uint64(l.opOff+(t.index-1)*OpSize), nil
+}
+
+func (l *linker) value(p *Program, a Arg) (uint64, error) {
+	switch a := a.(type) {
+	case Imm:
+		return uint64(a), nil
+	case SlotAddr:
+		return l.data + 8*uint64(a), nil
+	case Mem:
+		return l.data + numSlots*8 + uint64(a.Off), nil
+	case At:
+		v, err := l.value(p, a.Base)
+		return v + uint64(a.Off), err
+	case Str:
+		if strings.IndexByte(string(a), 0) >= 0 {
+			return 0, fmt.Errorf("NUL byte in %q", string(a))
+		}
+		if v, ok := l.strs[string(a)]; ok {
+			return v, nil
+		}
+		v := l.here()
+		l.strs[string(a)] = v
+		l.out = append(append(l.out, a...), 0)
+		return v, nil
+	case Blob:
+		v := l.align()
+		l.out = append(l.out, a...)
+		return v, nil
+	case Vec:
+		return l.vec(p, a)
+	case OpTable:
+		return l.opTable(p)
+	}
+	return 0, fmt.Errorf("operand of type %T", a)
+}
+
+func (l *linker) vec(p *Program, a Vec) (uint64, error) {
+	words := make([]uint64, len(a))
+	for i, e := range a {
+		v, err := l.value(p, e)
+		if err != nil {
+			return 0, err
+		}
+		words[i] = v
+	}
+	v := l.align()
+	for _, w := range words {
+		l.out = binary.LittleEndian.AppendUint64(l.out, w)
+	}
+	return v, nil
+}
+
+func (l *linker) opTable(p *Program) (uint64, error) {
+	if l.table != 0 {
+		return l.table, nil
+	}
+	if p.texts == nil {
+		return 0, errors.New("uses OpTable, but the builder has no Texts")
+	}
+	rows := make(Vec, 0, 2*len(p.Ops))
+	for i := range p.Ops {
+		var text string
+		if p.Ops[i].OnErr != nil {
+			text = p.texts(p.Ops[i].Step)
+		}
+		rows = append(rows, Str(text), Imm(len(text)))
+	}
+	v, err := l.vec(p, rows)
+	// A row is a quarter of an operation's size, so the shift alone scales.
+	l.table = v - (imageBase+uint64(l.opOff))/(OpSize/16)
+	return l.table, err
+}
+
+func (l *linker) here() uint64 { return imageBase + uint64(len(l.out)) }
+
+func (l *linker) align() uint64 {
+	for len(l.out)%8 != 0 {
+		l.out = append(l.out, 0)
+	}
+	return l.here()
+}
+
+func elfHeader(out []byte, arch Arch, dataAddr, dataSize uint64) {
+	const (
+		execFlags = 5 // R+X
+		dataFlags = 6 // R+W
+		ptLoad    = 1
+		ptStack   = 0x6474e551 // without it the stack would be executable on some kernels
+	)
+	le := binary.LittleEndian
+	copy(out, "\x7fELF\x02\x01\x01")
+	le.PutUint16(out[16:], 2) // ET_EXEC
+	le.PutUint16(out[18:], arch.elfMachine())
+	le.PutUint32(out[20:], 1)
+	le.PutUint64(out[24:], imageBase+codeOff)
+	le.PutUint64(out[32:], 64) // program headers
+	le.PutUint16(out[52:], 64)
+	le.PutUint16(out[54:], 56)
+	le.PutUint16(out[56:], 3)
+	ph := func(i int, typ, flags uint32, addr, filesz, memsz uint64) {
+		b := out[64+56*i:]
+		le.PutUint32(b, typ)
+		le.PutUint32(b[4:], flags)
+		le.PutUint64(b[16:], addr)
+		le.PutUint64(b[24:], addr)
+		le.PutUint64(b[32:], filesz)
+		le.PutUint64(b[40:], memsz)
+		le.PutUint64(b[48:], segmentAlign)
+	}
+	ph(0, ptLoad, execFlags, imageBase, uint64(len(out)), uint64(len(out)))
+	ph(1, ptLoad, dataFlags, dataAddr, 0, dataSize)
+	ph(2, ptStack, dataFlags, 0, 0, 0)
+}

@@ -1,0 +1,360 @@
+//go:build linux
+
+package mounts
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/populationgenomics/postern-go/internal/stage"
+	"golang.org/x/sys/unix"
+)
+
+// A Tree is the whole file system of a guest.
+type Tree struct {
+	Ops []Op
+	// RootSize limits what can be written to the tmpfs that carries the root
+	// in bytes; zero leaves the kernel's limit.
+	RootSize int64
+	// FollowHost lets mounts that the host makes or removes later, below a
+	// bound directory, appear and disappear for the guest too. They come
+	// without the restrictions of the bind.
+	FollowHost bool
+}
+
+// Steps of a launch that errors name, for callers that phrase them anew.
+const (
+	DoSlave    = "detach the mounts from the host's"
+	DoRoot     = "create the new root"
+	DoSource   = "open bind source"
+	DoFlags    = "set the mount flags of"
+	DoParents  = "create the parent directories of"
+	DoMkdir    = "create directory"
+	DoCreate   = "create file"
+	DoOpenDest = "open destination"
+	DoAttach   = "mount on"
+	DoTmpfs    = "mount tmpfs on"
+	DoProc     = "mount proc on"
+	DoMask     = "cover"
+	DoDevpts   = "mount devpts on"
+	DoDevice   = "bind device"
+	DoMqueue   = "mount mqueue on"
+	DoOverlay  = "mount overlay on"
+	DoWrite    = "write file"
+	DoSymlink  = "create symlink"
+	DoChmod    = "change the mode of"
+	DoRemount  = "remount read-only"
+	DoEnter    = "enter the new root"
+	DoDetach   = "detach the old root"
+	DoClose    = "close a descriptor"
+)
+
+const (
+	maxMountData = 4096 // one page, with its terminator
+
+	cloneTree  = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
+	pathOpen   = unix.O_PATH | unix.O_CLOEXEC
+	dirOpen    = pathOpen | unix.O_DIRECTORY
+	inRoot     = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
+	noLinks    = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	fromFD     = unix.MOVE_MOUNT_F_EMPTY_PATH
+	fromFDToFD = unix.MOVE_MOUNT_F_EMPTY_PATH | unix.MOVE_MOUNT_T_EMPTY_PATH
+
+	newRoot = "newroot"
+	oldRoot = "oldroot"
+)
+
+var cwd = stage.Imm(unix.AT_FDCWD)
+
+// Emit adds the operations that build the tree and make it the root. They need
+// a mount namespace of their own, CAP_SYS_ADMIN and CAP_SYS_CHROOT in its user
+// namespace, and a umask of zero. Afterwards the working directory is the new
+// root. The tree must be valid; see [Validate].
+func (t Tree) Emit(b *stage.Builder) {
+	e := &emitter{Builder: b, root: b.Slot(), base: b.Slot(), src: b.Slot(), par: b.Slot(), dst: b.Slot(), tmp: b.Slot(),
+		stat: b.Mem(256), fs: newDir()}
+	e.begin(t)
+	for _, op := range t.Ops {
+		op.emit(e)
+	}
+	e.finish()
+}
+
+// An emitter writes the program. While it runs, the process's root is still
+// the host's, so that sources resolve as they do there, and its working
+// directory is the new root, so that known destinations are relative paths.
+type emitter struct {
+	*stage.Builder
+	fs   *node // what is known of the new root
+	root stage.Slot
+	base stage.Slot // the tmpfs both roots hang in, which the guest never sees
+	src  stage.Slot // the mount being placed
+	par  stage.Slot // parent of an unknown destination
+	dst  stage.Slot
+	tmp  stage.Slot
+	stat stage.Mem
+
+	parOf  string   // which directory par holds, or "" for none
+	cold   []func() // error branches, kept out of the straight line
+	hidden int      // names used in base
+}
+
+func on(do, path string) stage.Step { return stage.Step{Do: do, On: path} }
+
+func (e *emitter) begin(t Tree) {
+	propagation := int64(unix.MS_PRIVATE)
+	if t.FollowHost {
+		propagation = unix.MS_SLAVE
+	}
+	s := on(DoRoot, "")
+	e.Sys(on(DoSlave, ""), stage.Mount, stage.Imm(0), stage.Str("/"), stage.Imm(0), stage.Imm(propagation|unix.MS_REC), stage.Imm(0))
+	opts := "mode=0755"
+	if t.RootSize > 0 {
+		opts += fmt.Sprintf(",size=%d", t.RootSize)
+	}
+	// Every machine has a "/" to mount on. "/.." is the way onto what is
+	// mounted there, and the pivot at once uncovers it again.
+	e.Sys(s, stage.Mount, stage.Str("tmpfs"), stage.Str("/"), stage.Str("tmpfs"), stage.Imm(unix.MS_NOSUID|unix.MS_NODEV), stage.Str(opts))
+	e.Sys(s, stage.Chdir, stage.Str("/.."))
+	e.Sys(s, stage.Mkdirat, cwd, stage.Str(newRoot), stage.Imm(0o755))
+	e.Sys(s, stage.Mkdirat, cwd, stage.Str(oldRoot), stage.Imm(0o755))
+	e.Sys(s, stage.PivotRoot, stage.Str("."), stage.Str(oldRoot))
+	e.Sys(s, stage.Mount, stage.Str(newRoot), stage.Str(newRoot), stage.Imm(0), stage.Imm(unix.MS_BIND), stage.Imm(0))
+	e.SysTo(e.base, s, stage.Openat, cwd, stage.Str("."), stage.Imm(dirOpen))
+	e.Sys(s, stage.Chroot, stage.Str(oldRoot))
+	e.openRoot()
+}
+
+// openRoot opens the topmost mount at the new root and goes there.
+func (e *emitter) openRoot() {
+	e.dropParent()
+	s := on(DoRoot, "")
+	e.SysTo(e.root, s, stage.Openat, e.base, stage.Str(newRoot), stage.Imm(dirOpen))
+	e.Sys(s, stage.Fchdir, e.root)
+}
+
+func (e *emitter) finish() {
+	s := on(DoEnter, "")
+	e.Sys(s, stage.Fchdir, e.base)
+	e.Sys(s, stage.Chroot, stage.Str("."))
+	e.Sys(s, stage.Fchdir, e.root)
+	// With both arguments the same the old root ends up on top of the new
+	// one, where the next call finds it.
+	e.Sys(s, stage.PivotRoot, stage.Str("."), stage.Str("."))
+	e.Sys(on(DoDetach, ""), stage.Umount2, stage.Str("."), stage.Imm(unix.MNT_DETACH))
+	e.Sys(s, stage.Chdir, stage.Str("/"))
+	e.close(e.root)
+	e.close(e.base)
+	if len(e.cold) > 0 {
+		var over stage.Label
+		e.Jump(&over)
+		for i := 0; i < len(e.cold); i++ {
+			e.cold[i]()
+		}
+		e.Place(&over)
+	}
+}
+
+func (e *emitter) close(s stage.Slot) {
+	e.Try(stage.Discard, on(DoClose, ""), stage.Close, s)
+}
+
+// onErrno returns a label for SysOr: on this errno the program goes to then,
+// on any other it fails.
+func (e *emitter) onErrno(errno unix.Errno, then *stage.Label) *stage.Label {
+	l := new(stage.Label)
+	e.cold = append(e.cold, func() {
+		e.Place(l)
+		e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(errno)), then)
+		e.Jump(&e.Fail)
+	})
+	return l
+}
+
+// A place is a destination ready for use: a path relative to the working
+// directory, or a descriptor in dst.
+type place struct {
+	path string // "." is the new root itself
+	fd   bool
+}
+
+// set records what is now at dest.
+func (e *emitter) set(dest string, n *node) {
+	if cs := components(dest); len(cs) == 0 {
+		e.fs = n
+	} else {
+		e.fs.set(cs, n)
+	}
+}
+
+// parents makes sure the directories above cs exist, with this mode if they
+// have to be made. It reports whether they are known; if not, par holds the
+// last of them.
+func (e *emitter) parents(dest string, cs []string, mode uint32) (known bool) {
+	s := on(DoParents, dest)
+	known = true
+	for i := range len(cs) - 1 {
+		switch k, _ := e.fs.lookup(cs[:i+1]); k {
+		case directory:
+		case absent:
+			e.Sys(s, stage.Mkdirat, cwd, stage.Str(strings.Join(cs[:i+1], "/")), stage.Imm(mode))
+			e.fs.set(cs[:i+1], newDir())
+		default:
+			known = false
+		}
+		if !known {
+			break
+		}
+	}
+	if k, _ := e.fs.lookup(cs[:len(cs)-1]); known && k == directory {
+		return true
+	}
+	e.openParent(dest, cs[:len(cs)-1], mode)
+	return false
+}
+
+// dropParent closes par if it is open.
+func (e *emitter) dropParent() {
+	if e.parOf != "" {
+		e.close(e.par)
+		e.parOf = ""
+	}
+}
+
+// openParent opens an unknown directory into par, making what is missing.
+func (e *emitter) openParent(dest string, cs []string, mode uint32) {
+	path := strings.Join(cs, "/")
+	if path == "" {
+		path = "."
+	}
+	if e.parOf == path {
+		return
+	}
+	e.dropParent()
+	e.parOf = path
+	s := on(DoParents, dest)
+	dirHow := how(dirOpen, 0, inRoot)
+	missing, have := new(stage.Label), new(stage.Label)
+	e.SysOr(e.onErrno(unix.ENOENT, missing), e.par, s, stage.Openat2, e.root, stage.Str(path), dirHow, stage.Imm(howSize))
+	e.Place(have)
+	e.cold = append(e.cold, func() {
+		e.Place(missing)
+		for i := range cs {
+			sub := strings.Join(cs[:i+1], "/")
+			exists := new(stage.Label)
+			e.Try(e.dst, s, stage.Openat2, e.root, stage.Str(sub), dirHow, stage.Imm(howSize))
+			e.If(stage.Jlt, stage.Imm(-1), e.dst, exists)
+			if i == 0 {
+				e.Sys(s, stage.Mkdirat, e.root, stage.Str(cs[0]), stage.Imm(int64(mode)))
+			} else {
+				e.Sys(s, stage.Mkdirat, e.par, stage.Str(cs[i]), stage.Imm(int64(mode)))
+			}
+			e.SysTo(e.dst, s, stage.Openat2, e.root, stage.Str(sub), dirHow, stage.Imm(howSize))
+			e.Place(exists)
+			if i > 0 {
+				e.close(e.par)
+			}
+			e.Move(e.par, e.dst)
+		}
+		e.Jump(have)
+	})
+}
+
+const howSize = 24
+
+// how encodes a struct open_how.
+func how(flags, mode, resolve uint64) stage.Blob {
+	b := binary.LittleEndian.AppendUint64(nil, flags)
+	b = binary.LittleEndian.AppendUint64(b, mode)
+	return stage.Blob(binary.LittleEndian.AppendUint64(b, resolve))
+}
+
+// attr encodes a struct mount_attr that sets these flags.
+func attr(set uint64) stage.Blob {
+	return stage.Blob(append(binary.LittleEndian.AppendUint64(nil, set), make([]byte, 24)...))
+}
+
+const attrSize = 32
+
+// dir makes dest an existing directory and returns the place to mount on.
+func (e *emitter) dir(dest string) place {
+	cs := components(dest)
+	if len(cs) == 0 {
+		return place{path: "."}
+	}
+	k, _ := e.fs.lookup(cs)
+	if k == directory {
+		return place{path: strings.Join(cs, "/")}
+	}
+	if k == absent && e.parents(dest, cs, 0o755) {
+		path := strings.Join(cs, "/")
+		e.Sys(on(DoMkdir, dest), stage.Mkdirat, cwd, stage.Str(path), stage.Imm(0o755))
+		e.fs.set(cs, newDir())
+		return place{path: path}
+	}
+	e.leaf(dest, cs, stage.Mkdirat, 0o755)
+	return place{fd: true}
+}
+
+// leaf opens the last component of an unknown destination into dst, creating
+// it with make (Mkdirat or Mknodat) if it is missing.
+func (e *emitter) leaf(dest string, cs []string, make stage.Call, mode int64) {
+	name := cs[len(cs)-1]
+	if name == ".." {
+		e.SysTo(e.dst, on(DoOpenDest, dest), stage.Openat2, e.root, stage.Str(strings.Join(cs, "/")), how(pathOpen, 0, inRoot), stage.Imm(howSize))
+		return
+	}
+	e.parents(dest, cs, 0o755)
+	do := DoMkdir
+	if make == stage.Mknodat {
+		do = DoCreate
+	}
+	var missing stage.Label
+	e.Try(e.tmp, on(do, dest), make, e.par, stage.Str(name), stage.Imm(mode), stage.Imm(0))
+	e.SysOr(e.onErrno(unix.ENOENT, &missing), e.dst, on(DoOpenDest, dest), stage.Openat2, e.par, stage.Str(name), how(pathOpen, 0, noLinks), stage.Imm(howSize))
+	e.cold = append(e.cold, func() { // it could not be created: fail again, now for good
+		e.Place(&missing)
+		e.Sys(on(do, dest), make, e.par, stage.Str(name), stage.Imm(mode), stage.Imm(0))
+		e.Jump(&e.Fail)
+	})
+}
+
+// attach puts the mount in src at a place and closes it.
+func (e *emitter) attach(dest string, p place) {
+	s := on(DoAttach, dest)
+	switch {
+	case p.fd:
+		e.Sys(s, stage.MoveMount, e.src, stage.Str(""), e.dst, stage.Str(""), stage.Imm(fromFDToFD))
+		e.close(e.dst)
+	case p.path == ".":
+		e.Sys(s, stage.MoveMount, e.src, stage.Str(""), e.root, stage.Str(""), stage.Imm(fromFDToFD))
+	default:
+		e.Sys(s, stage.MoveMount, e.src, stage.Str(""), cwd, stage.Str(p.path), stage.Imm(fromFD))
+	}
+	e.close(e.src)
+	if p.path == "." {
+		e.close(e.root)
+		e.openRoot()
+	}
+}
+
+// mount mounts a new file system at a place.
+func (e *emitter) mount(s stage.Step, p place, fstype string, flags int64, data string) {
+	path, opts := p.path, stage.Arg(stage.Imm(0))
+	if data != "" {
+		opts = stage.Str(data)
+	}
+	if p.fd {
+		e.Sys(s, stage.Fchdir, e.dst)
+		path = "."
+	}
+	e.Sys(s, stage.Mount, stage.Str(fstype), stage.Str(path), stage.Str(fstype), stage.Imm(flags), opts)
+	if p.fd {
+		e.Sys(s, stage.Fchdir, e.root)
+		e.close(e.dst)
+	} else if p.path == "." {
+		e.close(e.root)
+		e.openRoot()
+	}
+}

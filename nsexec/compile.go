@@ -1,0 +1,503 @@
+//go:build linux
+
+package nsexec
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/populationgenomics/postern-go/internal/stage"
+	"github.com/populationgenomics/postern-go/pidone"
+	"github.com/populationgenomics/postern-go/seccompbpf"
+	"golang.org/x/sys/unix"
+)
+
+// Steps of a launch that errors name, for callers that phrase them anew.
+// Package mounts has more.
+const (
+	DoClose       = "close inherited descriptors"
+	DoHostUser    = "become the host user"
+	DoJoin        = "join the existing namespace"
+	DoUnshare     = "create namespaces"
+	DoMap         = "write the ID map"
+	DoSetgroups   = "deny setgroups"
+	DoMapWait     = "wait for the ID maps"
+	DoIDs         = "become the guest's user"
+	DoFork        = "start the init"
+	DoLoopback    = "bring up the loopback interface"
+	DoHostname    = "set the host name"
+	DoSession     = "start a session"
+	DoCaps        = "drop capabilities"
+	DoKeepCaps    = "keep capability"
+	DoNoNewPrivs  = "set no_new_privs"
+	DoSeccomp     = "install the seccomp filter"
+	DoUsernsLimit = "forbid user namespaces"
+	DoUsernsCheck = "check that user namespaces are forbidden"
+	DoTerminal    = "open a pseudo-terminal"
+	DoDir         = "change to directory"
+	DoUmask       = "set the umask"
+	DoBlock       = "wait for the caller"
+	DoLock        = "lock file"
+	DoName        = "name the process"
+)
+
+func do(what string) stage.Step           { return stage.Step{Do: what} }
+func doOn(what, object string) stage.Step { return stage.Step{Do: what, On: object} }
+
+// A compiler turns a spec into a program. The numbers are those descriptors
+// have in the process that runs it.
+type compiler struct {
+	*stage.Builder
+	spec    *Spec
+	monitor bool         // stay and wait for the guest: the launch replaces its caller
+	control int          // socket to the host, or -1
+	joins   map[int]int  // namespace flag -> descriptor to join
+	oldMask stage.Mem    // the caller's signal mask
+	umask   stage.Slot   // the caller's umask
+	peer    stage.Slot   // the terminal, opened by the init for the command
+	procfs  stage.Slot   // the caller's /proc, to be used after the root is gone
+	alive   []stage.Slot // pidfds whose end is the guest's
+}
+
+func (c *compiler) compile() *stage.Program {
+	s, n := c.spec, c.spec.Namespaces
+	c.Builder = &stage.Builder{}
+	x := s.Launcher
+	if c.monitor {
+		c.Texts = x.failure
+	}
+	c.oldMask = c.Mem(8)
+	c.umask, c.peer, c.procfs = c.Slot(), c.Slot(), c.Slot()
+
+	pidone.BlockSignals(c.Builder, c.oldMask)
+	if c.control >= 0 && !s.KeepFDs {
+		c.Sys(do(DoClose), stage.CloseRange, stage.FD(c.control+1), stage.Imm(math.MaxUint32), stage.Imm(0))
+	}
+	if c.control >= 0 {
+		c.Sys(do(DoClose), stage.CloseRange, stage.FD(c.control), stage.FD(c.control), stage.Imm(unix.CLOSE_RANGE_CLOEXEC))
+	}
+	c.SysTo(c.umask, do(DoUmask), stage.Umask, stage.Imm(0))
+	c.hostUser()
+	x.watchParent(c)
+	c.namespaces()
+
+	var child stage.Label
+	switch pid := c.Slot(); {
+	case c.monitor:
+		c.Fork(pid, do(DoFork), unix.CLONE_VM|int64(unix.SIGCHLD), &child)
+		x.monitor(c, pid)
+	case n.PID != Share:
+		// The init becomes a child of the host, so that nobody else can reap
+		// it and the host's hold on it is certain.
+		c.Fork(pid, do(DoFork), unix.CLONE_PARENT|unix.CLONE_VM|int64(unix.SIGCHLD), &child)
+		pidone.SendRecord(c.Builder, c.control, stage.Started, pid, stage.Imm(0))
+		c.Sys(do("exit"), stage.ExitGroup, stage.Imm(0))
+	}
+	c.Place(&child)
+	if s.DisableUserns || s.AssertUsernsDisabled {
+		c.SysTo(c.procfs, doOn(DoUsernsLimit, "/proc"), stage.Openat, stage.Imm(unix.AT_FDCWD), stage.Str("/proc"), stage.Imm(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC))
+	}
+	if s.Mounts != nil {
+		s.Mounts.Emit(c.Builder)
+	}
+	if n.Net.fresh {
+		c.loopback()
+	}
+	if s.Hostname != nil {
+		c.Sys(doOn(DoHostname, *s.Hostname), stage.Sethostname, stage.Str(*s.Hostname), stage.Imm(len(*s.Hostname)))
+	}
+	if s.NewSession {
+		c.Sys(do(DoSession), stage.Setsid)
+	}
+	if s.Terminal {
+		c.terminal()
+	}
+	c.limitUserns()
+	c.dir()
+	c.run()
+
+	c.Place(&c.Fail)
+	if c.monitor {
+		c.reportFailure()
+	} else {
+		pidone.SendRecord(c.Builder, c.control, stage.Failed, stage.FailedOp, stage.FailedErrno)
+		c.Sys(do("exit"), stage.ExitGroup, stage.Imm(1))
+	}
+	return c.Program()
+}
+
+// run emits the end of the launch: init and command, or the command alone.
+func (c *compiler) run() {
+	s, x := c.spec, c.spec.Launcher
+	cmd := pidone.Command{
+		Path: s.Path, Args: s.Args, Env: s.Env, Limits: s.limits(),
+		Prefix: "postern: ",
+		Setup:  c.beforeExec,
+	}
+	if s.SignalMask {
+		cmd.SignalMask = c.oldMask
+	}
+	if x != nil {
+		cmd.Prefix, cmd.Status = x.ExecPrefix, x.ExecStatus
+	}
+	c.dropBounding()
+	if !s.AllowNewPrivs {
+		c.Sys(do(DoNoNewPrivs), stage.Prctl, stage.Imm(unix.PR_SET_NO_NEW_PRIVS), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+	}
+	if !s.Init && !x.reaper() {
+		x.dieWithParent(c)
+		if c.control >= 0 {
+			c.awaitHost()
+		}
+		cmd.EmitAlone(c.Builder, c.control)
+		return
+	}
+	forward := s.Init && (x == nil || x.Forward)
+	cmd.OwnGroup = forward && !s.Terminal
+	in := pidone.Init{
+		Control:   c.control,
+		Lifelines: c.alive,
+		AwaitHost: c.control >= 0,
+		Forward:   forward,
+		Command:   cmd,
+		Before: func(b *stage.Builder) {
+			c.name(x.comm())
+			c.Sys(do(DoName), stage.Prctl, stage.Imm(unix.PR_SET_DUMPABLE), stage.Imm(0), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+			if s.Caps == 0 && !s.KeepCaps {
+				c.setCaps(0)
+			}
+			x.lock(c)
+		},
+		Detach: func(b *stage.Builder) {
+			x.detach(c)
+			if s.Terminal {
+				c.Try(stage.Discard, do(DoTerminal), stage.Close, c.peer)
+			}
+			if s.Caps != 0 && !s.KeepCaps {
+				c.setCaps(0)
+			}
+			c.seccomp()
+		},
+	}
+	in.Emit(c.Builder)
+}
+
+// beforeExec is what the command does last.
+func (c *compiler) beforeExec(*stage.Builder) {
+	s := c.spec
+	if s.Terminal {
+		t := do(DoTerminal)
+		c.Sys(t, stage.Setsid)
+		for fd := range 3 {
+			c.Sys(t, stage.Dup3, c.peer, stage.FD(fd), stage.Imm(0))
+		}
+		c.Sys(t, stage.Ioctl, stage.FD(0), stage.Imm(unix.TIOCSCTTY), stage.Imm(0))
+	}
+	if s.Umask != nil {
+		c.Try(stage.Discard, do(DoUmask), stage.Umask, stage.Imm(int64(*s.Umask)))
+	} else {
+		c.Try(stage.Discard, do(DoUmask), stage.Umask, c.umask)
+	}
+	if !s.KeepCaps && (s.Caps != 0 || !s.Init) {
+		c.setCaps(s.Caps)
+	}
+	s.Launcher.beforeExec(c)
+	c.seccomp()
+}
+
+func (c *compiler) name(name string) {
+	c.Sys(doOn(DoName, name), stage.Prctl, stage.Imm(unix.PR_SET_NAME), stage.Str(name), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+}
+
+func (c *compiler) awaitHost() {
+	var ready stage.Label
+	t := c.Slot()
+	buf := c.Mem(8)
+	c.SysTo(t, do("wait for the host"), stage.Read, stage.FD(c.control), buf, stage.Imm(1))
+	c.If(stage.Jeq, t, stage.Imm(1), &ready)
+	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
+	c.Place(&ready)
+}
+
+func (c *compiler) hostUser() {
+	s := c.spec
+	step := do(DoHostUser)
+	if !s.KeepGroups {
+		if unix.Geteuid() == 0 {
+			c.Sys(step, stage.Setgroups, stage.Imm(0), stage.Imm(0))
+		}
+	}
+	if s.HostUser == nil {
+		return
+	}
+	step.On = fmt.Sprint(s.HostUser.UID)
+	if s.HostUser.GID != nil {
+		g := stage.Imm(int64(*s.HostUser.GID))
+		c.Sys(step, stage.Setresgid, g, g, g)
+	}
+	u := stage.Imm(int64(s.HostUser.UID))
+	c.Sys(step, stage.Setresuid, u, u, u)
+	// Changing users hides /proc/self from the process itself.
+	c.Sys(step, stage.Prctl, stage.Imm(unix.PR_SET_DUMPABLE), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+}
+
+func (c *compiler) namespaces() {
+	s := c.spec
+	for _, t := range s.Namespaces.types() {
+		if fd, ok := c.joins[t.flag]; ok {
+			c.Sys(doOn(DoJoin, t.name), stage.Setns, stage.FD(fd), stage.Imm(t.flag))
+			c.Sys(doOn(DoJoin, t.name), stage.Close, stage.FD(fd))
+		}
+	}
+	if f := s.Namespaces.newFlags(); f != 0 {
+		c.Sys(do(DoUnshare), stage.Unshare, stage.Imm(f))
+	}
+	switch {
+	case s.Namespaces.User.fresh && s.hostWritesMaps():
+		pidone.SendRecord(c.Builder, c.control, stage.Unshared, stage.Imm(0), stage.Imm(0))
+		t := c.Slot()
+		buf := c.Mem(8)
+		var mapped stage.Label
+		c.SysTo(t, do(DoMapWait), stage.Read, stage.FD(c.control), buf, stage.Imm(1))
+		c.If(stage.Jeq, t, stage.Imm(1), &mapped)
+		c.Sys(do("exit"), stage.ExitGroup, stage.Imm(1))
+		c.Place(&mapped)
+		c.becomeGuest()
+	case s.Namespaces.User.fresh:
+		uid, gid := s.outsideIDs()
+		c.writeFile(do(DoSetgroups), "/proc/self/setgroups", "deny")
+		c.writeFile(doOn(DoMap, "uid"), "/proc/self/uid_map", fmt.Sprintf("%d %d 1\n", s.insideUID(), uid))
+		c.writeFile(doOn(DoMap, "gid"), "/proc/self/gid_map", fmt.Sprintf("%d %d 1\n", s.insideGID(), gid))
+	default:
+		c.becomeGuest()
+	}
+}
+
+// becomeGuest switches to the guest's IDs where the namespace has more than
+// one to offer.
+func (c *compiler) becomeGuest() {
+	s := c.spec
+	if s.GID != nil {
+		g := stage.Imm(int64(*s.GID))
+		c.Sys(do(DoIDs), stage.Setresgid, g, g, g)
+	}
+	if s.UID != nil {
+		u := stage.Imm(int64(*s.UID))
+		if !s.Namespaces.User.fresh && s.Namespaces.User.file == nil {
+			c.Sys(do(DoIDs), stage.Setresuid, u, u, u)
+			return
+		}
+		// Keep the rights the rest of the launch needs, also as a user that
+		// is not root.
+		keep := func(on int64) {
+			c.Sys(do(DoIDs), stage.Prctl, stage.Imm(unix.PR_SET_KEEPCAPS), stage.Imm(on), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+		}
+		keep(1)
+		c.Sys(do(DoIDs), stage.Setresuid, u, u, u)
+		c.raiseAll()
+		keep(0)
+		c.Sys(do(DoIDs), stage.Prctl, stage.Imm(unix.PR_SET_DUMPABLE), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+	}
+}
+
+func (s *Spec) hostWritesMaps() bool { return s.UIDMap != nil }
+
+func (s *Spec) outsideIDs() (uid, gid uint32) {
+	uid, gid = uint32(unix.Geteuid()), uint32(unix.Getegid())
+	if s.HostUser != nil {
+		uid = s.HostUser.UID
+		if s.HostUser.GID != nil {
+			gid = *s.HostUser.GID
+		}
+	}
+	return uid, gid
+}
+
+func (s *Spec) insideUID() uint32 {
+	if s.UID != nil {
+		return *s.UID
+	}
+	uid, _ := s.outsideIDs()
+	return uid
+}
+
+func (s *Spec) insideGID() uint32 {
+	if s.GID != nil {
+		return *s.GID
+	}
+	_, gid := s.outsideIDs()
+	return gid
+}
+
+func (c *compiler) writeFile(step stage.Step, path, data string) {
+	fd := c.scratch()
+	c.SysTo(fd, step, stage.Openat, stage.Imm(unix.AT_FDCWD), stage.Str(path), stage.Imm(unix.O_WRONLY|unix.O_CLOEXEC), stage.Imm(0))
+	c.Sys(step, stage.Write, fd, stage.Str(data), stage.Imm(len(data)))
+	c.Sys(step, stage.Close, fd)
+}
+
+// scratch returns a slot for a short-lived value; peer is not in use
+// before the terminal exists.
+func (c *compiler) scratch() stage.Slot { return c.peer }
+
+func (c *compiler) loopback() {
+	fd := c.scratch()
+	ifr := make([]byte, 40) // struct ifreq
+	copy(ifr, "lo")
+	binary.LittleEndian.PutUint16(ifr[16:], unix.IFF_UP)
+	c.SysTo(fd, do(DoLoopback), stage.Socket, stage.Imm(unix.AF_INET), stage.Imm(unix.SOCK_DGRAM|unix.SOCK_CLOEXEC), stage.Imm(0))
+	c.Sys(do(DoLoopback), stage.Ioctl, fd, stage.Imm(unix.SIOCSIFFLAGS), stage.Blob(ifr))
+	c.Sys(do(DoLoopback), stage.Close, fd)
+}
+
+func (c *compiler) dir() {
+	s := c.spec
+	dirs := append([]string{}, s.Dir)
+	if s.Dir == "" {
+		dirs = nil
+	}
+	dirs = append(dirs, s.DirFallback...)
+	var done stage.Label
+	for i, d := range dirs {
+		if i == len(dirs)-1 {
+			c.Sys(doOn(DoDir, d), stage.Chdir, stage.Str(d))
+			break
+		}
+		t := c.scratch()
+		if s.Terminal {
+			t = c.Slot()
+		}
+		c.Try(t, doOn(DoDir, d), stage.Chdir, stage.Str(d))
+		c.If(stage.Jeq, t, stage.Imm(0), &done)
+	}
+	c.Place(&done)
+}
+
+const lastKnownCap = unix.CAP_LAST_CAP
+
+// dropBounding removes every capability that is not kept from the bounding
+// set, up to the last one the kernel has.
+func (c *compiler) dropBounding() {
+	s := c.spec
+	if s.KeepCaps {
+		return
+	}
+	step := do(DoCaps)
+	i, r := c.Slot(), c.Slot()
+	var loop, next, done stage.Label
+	c.Place(&loop)
+	if s.Caps != 0 {
+		c.Shr(r, stage.Imm(int64(s.Caps)), i)
+		c.If(stage.Jset, r, stage.Imm(1), &next)
+	}
+	var fail stage.Label
+	c.SysOr(&fail, r, step, stage.Prctl, stage.Imm(unix.PR_CAPBSET_DROP), i, stage.Imm(0), stage.Imm(0), stage.Imm(0))
+	c.Place(&next)
+	c.Add(i, i, stage.Imm(1))
+	c.If(stage.Jlt, i, stage.Imm(64), &loop)
+	c.Jump(&done)
+	c.Place(&fail)
+	c.If(stage.Jlt, i, stage.Imm(1), &c.Fail) // CAP_CHOWN exists: this is no end of the list
+	c.If(stage.Jne, stage.FailedErrno, stage.Imm(-int64(unix.EINVAL)), &c.Fail)
+	c.Place(&done)
+}
+
+func capHeader() stage.Blob {
+	return stage.Blob(binary.LittleEndian.AppendUint64(nil, unix.LINUX_CAPABILITY_VERSION_3))
+}
+
+func capData(eff, perm, inh CapSet) stage.Blob {
+	var b []byte
+	for shift := 0; shift < 64; shift += 32 {
+		for _, set := range []CapSet{eff, perm, inh} {
+			b = binary.LittleEndian.AppendUint32(b, uint32(set>>shift))
+		}
+	}
+	return stage.Blob(b)
+}
+
+func (c *compiler) setCaps(keep CapSet) {
+	c.Sys(do(DoCaps), stage.Capset, capHeader(), capData(keep, keep, keep))
+	for i := range 64 {
+		if keep>>i&1 != 0 {
+			c.Sys(doOn(DoKeepCaps, CapSet(1<<i).String()), stage.Prctl, stage.Imm(unix.PR_CAP_AMBIENT), stage.Imm(unix.PR_CAP_AMBIENT_RAISE), stage.Imm(i), stage.Imm(0), stage.Imm(0))
+		}
+	}
+}
+
+// raiseAll makes effective what the change of user left permitted.
+func (c *compiler) raiseAll() {
+	all := CapSet(1<<(lastKnownCap+1) - 1)
+	c.Sys(do(DoIDs), stage.Capset, capHeader(), capData(all, all, 0))
+}
+
+func (c *compiler) seccomp() {
+	for i, f := range c.spec.Seccomp {
+		c.Sys(doOn(DoSeccomp, fmt.Sprint(i)), stage.Seccomp, stage.Imm(unix.SECCOMP_SET_MODE_FILTER), stage.Imm(0), sockFprog(f))
+	}
+}
+
+func sockFprog(f seccompbpf.Filter) stage.Vec {
+	return stage.Vec{stage.Imm(len(f)), stage.Blob(f.Bytes())}
+}
+
+// limitUserns forbids further user namespaces by allowing one and using it.
+func (c *compiler) limitUserns() {
+	s := c.spec
+	if s.DisableUserns {
+		fd, step := c.Slot(), doOn(DoUsernsLimit, "/proc/sys/user/max_user_namespaces")
+		write := func(step stage.Step, path, data string) {
+			c.SysTo(fd, step, stage.Openat, c.procfs, stage.Str(path), stage.Imm(unix.O_WRONLY|unix.O_CLOEXEC), stage.Imm(0))
+			c.Sys(step, stage.Write, fd, stage.Str(data), stage.Imm(len(data)))
+			c.Sys(step, stage.Close, fd)
+		}
+		write(step, "sys/user/max_user_namespaces", "1")
+		c.Sys(do(DoUsernsLimit), stage.Unshare, stage.Imm(unix.CLONE_NEWUSER))
+		write(do(DoSetgroups), "self/setgroups", "deny")
+		write(doOn(DoMap, "uid"), "self/uid_map", fmt.Sprintf("%d %d 1\n", s.insideUID(), s.insideUID()))
+		write(doOn(DoMap, "gid"), "self/gid_map", fmt.Sprintf("%d %d 1\n", s.insideGID(), s.insideGID()))
+	}
+	if s.DisableUserns || s.AssertUsernsDisabled {
+		var forbidden stage.Label
+		c.SysOr(&forbidden, stage.Discard, do(DoUsernsCheck), stage.Unshare, stage.Imm(unix.CLONE_NEWUSER))
+		c.Sys(do(DoUsernsCheck), stage.Close, stage.Imm(-1)) // it worked: fail
+		c.Place(&forbidden)
+		c.Sys(do(DoUsernsCheck), stage.Close, c.procfs)
+	}
+}
+
+// terminal opens a pseudo-terminal in the guest's devpts and sends its master
+// to the host.
+func (c *compiler) terminal() {
+	step := do(DoTerminal)
+	master := c.Slot()
+	cmsg := c.Slots(3) // a struct cmsghdr with one descriptor
+	rec := c.Slots(stage.RecordSize / 8)
+	c.SysTo(master, step, stage.Openat, stage.Imm(unix.AT_FDCWD), stage.Str("/dev/pts/ptmx"), stage.Imm(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC))
+	c.Sys(step, stage.Ioctl, master, stage.Imm(unix.TIOCSPTLCK), stage.Blob("\x00\x00\x00\x00"))
+	c.SysTo(c.peer, step, stage.Ioctl, master, stage.Imm(unix.TIOCGPTPEER), stage.Imm(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC))
+	c.Move(cmsg, stage.Imm(unix.CmsgLen(4)))
+	c.Move(cmsg+1, stage.Imm(unix.SOL_SOCKET|unix.SCM_RIGHTS<<32))
+	c.Move(cmsg+2, master)
+	c.Move(rec, stage.Imm(stage.Terminal))
+	iov := stage.Vec{stage.SlotAddr(rec), stage.Imm(stage.RecordSize)}
+	msg := stage.Vec{stage.Imm(0), stage.Imm(0), iov, stage.Imm(1), stage.SlotAddr(cmsg), stage.Imm(24), stage.Imm(0)}
+	c.Sys(step, stage.Sendmsg, stage.FD(c.control), msg, stage.Imm(0))
+	c.Sys(step, stage.Close, master)
+}
+
+// limits lowers the spec's limits to what the caller itself may have.
+func (s *Spec) limits() []pidone.Limit {
+	out := make([]pidone.Limit, 0, len(s.Limits))
+	for _, l := range s.Limits {
+		var rl unix.Rlimit
+		if unix.Getrlimit(l.Resource, &rl) == nil && os.Geteuid() != 0 || s.HostUser != nil {
+			l.Hard = min(l.Hard, rl.Max)
+		}
+		l.Soft = min(l.Soft, l.Hard)
+		out = append(out, l)
+	}
+	return out
+}

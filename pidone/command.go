@@ -1,0 +1,183 @@
+//go:build linux
+
+package pidone
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/populationgenomics/postern-go/internal/stage"
+	"golang.org/x/sys/unix"
+)
+
+// Exit statuses of a command that could not be executed, as shells use them.
+const (
+	NotFound      = 127
+	NotExecutable = 126
+)
+
+// A Limit is a resource limit the command starts with.
+type Limit struct {
+	Resource   int // unix.RLIMIT_*
+	Soft, Hard uint64
+}
+
+// A Command is the last part of a launch: what a process does to become the
+// guest.
+type Command struct {
+	Path string   // looked up along PATH of Env if it has no slash
+	Args []string // with argv[0]
+	Env  []string
+
+	// OwnGroup puts the command into a process group of its own.
+	OwnGroup bool
+	Limits   []Limit
+	// SignalMask is the address of the mask to start with; nil means none.
+	SignalMask stage.Arg
+	// Setup runs in the command just before it is executed.
+	Setup func(*stage.Builder)
+
+	// Prefix starts the message about a command that cannot be executed.
+	Prefix string
+	// Status, when not zero, is the exit status of a command that cannot be
+	// executed, instead of NotFound and NotExecutable.
+	Status int
+
+	control int
+	failed  stage.Slot
+}
+
+const defaultPath = "/bin:/usr/bin" // where the C library searches without PATH
+
+// candidates lists where the program may be, in order.
+func (c Command) candidates() []string {
+	if strings.Contains(c.Path, "/") || c.Path == "" {
+		return []string{c.Path}
+	}
+	search := defaultPath
+	for _, e := range c.Env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			search = v
+			break
+		}
+	}
+	var cs []string
+	for dir := range strings.SplitSeq(search, ":") {
+		if dir == "" {
+			dir = "."
+		}
+		cs = append(cs, dir+"/"+c.Path)
+	}
+	return cs
+}
+
+// EmitAlone adds the command to a process that is not a child of the init;
+// control is the socket to the host, or negative.
+func (c Command) EmitAlone(b *stage.Builder, control int) {
+	c.control, c.failed = control, b.Slot()
+	c.Emit(b)
+}
+
+// Emit adds the command. The program does not continue behind it.
+func (c Command) Emit(b *stage.Builder) {
+	step := func(do string) stage.Step { return stage.Step{Do: do, On: c.Path} }
+	if c.OwnGroup {
+		b.Sys(stage.Step{Do: "make a process group for", On: c.Path}, stage.Setpgid, stage.Imm(0), stage.Imm(0))
+	}
+	for _, l := range c.Limits {
+		s := stage.Step{Do: "set resource limit", On: LimitName(l.Resource)}
+		b.Sys(s, stage.Prlimit64, stage.Imm(0), stage.Imm(l.Resource), stage.Vec{stage.Imm(l.Soft), stage.Imm(l.Hard)}, stage.Imm(0))
+	}
+	if c.Setup != nil {
+		c.Setup(b)
+	}
+	mask := c.SignalMask
+	if mask == nil {
+		mask = stage.Blob("\x00\x00\x00\x00\x00\x00\x00\x00")
+	}
+	b.Sys(step("restore the signal mask for"), stage.RtSigprocmask, stage.Imm(unix.SIG_SETMASK), mask, stage.Imm(0), stage.Imm(sigsetSize))
+
+	var (
+		r, denied = b.Slot(), b.Slot()
+		env       = stage.Strings(c.Env)
+		argv      = stage.Strings(c.Args)
+		giveUp    stage.Label
+		scripts   []func()
+	)
+	for _, p := range c.candidates() {
+		var next, isDenied, script stage.Label
+		b.Try(r, step("execute"), stage.Execve, stage.Str(p), argv, env)
+		for _, e := range []unix.Errno{unix.ENOENT, unix.ENOTDIR, unix.ENODEV, unix.ESTALE, unix.ETIMEDOUT} {
+			b.If(stage.Jeq, r, stage.Imm(-int64(e)), &next)
+		}
+		b.If(stage.Jeq, r, stage.Imm(-int64(unix.EACCES)), &isDenied)
+		b.If(stage.Jeq, r, stage.Imm(-int64(unix.ENOEXEC)), &script)
+		b.Jump(&giveUp)
+		b.Place(&isDenied)
+		b.Move(denied, stage.Imm(1))
+		b.Place(&next)
+		scripts = append(scripts, func() { // a script without #! is for the shell, as with execvp
+			b.Place(&script)
+			sh := append([]string{"/bin/sh", p}, tail(c.Args)...)
+			b.Try(r, step("execute"), stage.Execve, stage.Str("/bin/sh"), stage.Strings(sh), env)
+			b.Move(r, stage.Imm(-int64(unix.ENOEXEC)))
+			b.Jump(&giveUp)
+		})
+	}
+	b.If(stage.Jeq, denied, stage.Imm(0), &giveUp)
+	b.Move(r, stage.Imm(-int64(unix.EACCES)))
+	b.Jump(&giveUp)
+	for _, f := range scripts {
+		f()
+	}
+	b.Place(&giveUp)
+	c.emitFailure(b, r)
+}
+
+func tail(args []string) []string {
+	if len(args) == 0 {
+		return nil
+	}
+	return args[1:]
+}
+
+// emitFailure says on standard error why the command could not be executed,
+// tells the host and exits.
+func (c Command) emitFailure(b *stage.Builder, r stage.Slot) {
+	exit := func(status int) {
+		if c.Status != 0 {
+			status = c.Status
+		}
+		b.Move(c.failed, stage.Imm(1))
+		if c.control >= 0 {
+			rec := b.Slots(recordWords)
+			sendRecord(b, c.control, rec, stage.ExecError, stage.Imm(0), r, stage.Imm(status))
+		}
+		b.Sys(stage.Step{Do: "exit"}, stage.ExitGroup, stage.Imm(status))
+	}
+	for _, e := range []struct {
+		errno  unix.Errno
+		status int
+	}{
+		{unix.ENOENT, NotFound}, {unix.ENOTDIR, NotFound}, {unix.EACCES, NotExecutable}, {unix.ENOEXEC, NotExecutable},
+		{unix.E2BIG, NotExecutable}, {unix.ELOOP, NotExecutable}, {unix.ENOMEM, NotExecutable}, {0, NotExecutable},
+	} {
+		var other stage.Label
+		text := "cannot be executed"
+		if e.errno != 0 {
+			text = ErrnoText(e.errno)
+			b.If(stage.Jne, r, stage.Imm(-int64(e.errno)), &other)
+		}
+		msg := fmt.Sprintf("%s%s: %s\n", c.Prefix, c.Path, text)
+		b.Try(stage.Discard, stage.Step{Do: "say why the command did not start"}, stage.Write, stage.Imm(2), stage.Str(printable(msg)), stage.Imm(len(printable(msg))))
+		exit(e.status)
+		b.Place(&other)
+	}
+}
+
+// printable keeps a NUL byte from ending a message early.
+func printable(s string) string { return strings.ReplaceAll(s, "\x00", "?") }
+
+// Base returns the name a program is usually known by.
+func Base(p string) string { return path.Base(p) }

@@ -1,0 +1,170 @@
+//go:build linux
+
+package pidone
+
+import (
+	"github.com/populationgenomics/postern-go/internal/stage"
+	"golang.org/x/sys/unix"
+)
+
+// commandPID is the PID of the first child of a new PID namespace's init.
+const commandPID = 2
+
+const (
+	allSignals = stage.Blob("\xff\xff\xff\xff\xff\xff\xff\xff")
+	sigsetSize = 8
+
+	recordWords = stage.RecordSize / 8
+	// RusageSize is the size of the struct rusage that follows an Exited
+	// record.
+	RusageSize  = 144
+	siginfoSize = 128
+)
+
+// An Init describes PID 1 and the command it runs.
+type Init struct {
+	// Control is the socket to the host: status records go out on it, and its
+	// end of file ends the guest. Negative means there is none.
+	Control int
+	// Lifelines are slots with further descriptors, pidfds for instance, that
+	// end the guest when they become readable.
+	Lifelines []stage.Slot
+	// AwaitHost makes the init wait for a byte on Control before it starts
+	// the command, so that the host can take hold of the init first.
+	AwaitHost bool
+	// Forward passes signals on to the command's process group.
+	Forward bool
+	// Before runs in the init before it starts the command.
+	Before func(*stage.Builder)
+	// Detach closes, in the init once the command runs, what only the command
+	// needs.
+	Detach func(*stage.Builder)
+
+	Command Command
+}
+
+// BlockSignals adds the operation that blocks every signal, which must come
+// before the init exists: what is sent to it then waits until it is ready.
+// old receives the mask there was.
+func BlockSignals(b *stage.Builder, old stage.Arg) {
+	b.Sys(stage.Step{Do: "block signals"}, stage.RtSigprocmask, stage.Imm(unix.SIG_SETMASK), allSignals, old, stage.Imm(sigsetSize))
+}
+
+// Emit adds the init. The program does not continue behind it.
+func (in Init) Emit(b *stage.Builder) {
+	var (
+		pid    = b.Slot()
+		sigfd  = b.Slot()
+		failed = b.Slot() // set by the command if it could not be executed
+		polls  = b.Slots(2 + len(in.Lifelines))
+		rec    = b.Slots(recordWords + RusageSize/8)
+		status = rec + 1
+		rusage = rec + recordWords
+		tmp    = b.Slot()
+		info   = b.Mem(siginfoSize)
+	)
+	step := func(do string) stage.Step { return stage.Step{Do: do} }
+
+	b.SysTo(sigfd, step("open the init's signalfd"), stage.Signalfd4, stage.Imm(-1), allSignals, stage.Imm(sigsetSize), stage.Imm(unix.SFD_CLOEXEC))
+	if in.Before != nil {
+		in.Before(b)
+	}
+	if in.AwaitHost {
+		var gone, ready stage.Label
+		b.SysOr(&gone, tmp, step("wait for the host"), stage.Read, stage.FD(in.Control), info, stage.Imm(1))
+		b.If(stage.Jeq, tmp, stage.Imm(1), &ready)
+		b.Place(&gone)
+		b.Sys(step("exit"), stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
+		b.Place(&ready)
+	}
+	var child stage.Label
+	b.Fork(pid, step("start the command"), unix.CLONE_VM|unix.CLONE_VFORK|int64(unix.SIGCHLD), &child)
+	if in.Forward {
+		b.If(stage.Jne, pid, stage.Imm(commandPID), &b.Fail)
+	}
+	if in.Detach != nil {
+		in.Detach(b)
+	}
+
+	var loop, signalled, reap, gone stage.Label
+	if in.Control >= 0 {
+		b.If(stage.Jne, failed, stage.Imm(0), &loop)
+		sendRecord(b, in.Control, rec, stage.Running, pid, stage.Imm(0), stage.Imm(0))
+		b.Place(&loop)
+	}
+
+	// A struct pollfd is one word: the descriptor, what is asked for, what
+	// happened.
+	const pollIn, happened = unix.POLLIN << 32, -1 << 48
+	b.Add(polls, sigfd, stage.Imm(pollIn))
+	n := 1
+	if in.Control >= 0 {
+		b.Move(polls+1, stage.Imm(int64(in.Control)|pollIn))
+		n++
+	}
+	for _, l := range in.Lifelines {
+		b.Add(polls+stage.Slot(n), l, stage.Imm(pollIn))
+		n++
+	}
+	var poll stage.Label
+	b.Place(&poll)
+	b.Try(tmp, step("wait for events"), stage.Ppoll, stage.SlotAddr(polls), stage.Imm(n), stage.Imm(0), stage.Imm(0), stage.Imm(sigsetSize))
+	b.If(stage.Jlt, tmp, stage.Imm(1), &poll)
+	for i := 1; i < n; i++ {
+		b.If(stage.Jset, polls+stage.Slot(i), stage.Imm(happened), &gone)
+	}
+	b.Place(&signalled)
+	b.Sys(step("read a signal"), stage.Read, sigfd, info, stage.Imm(siginfoSize))
+	b.Load32(tmp, info, stage.Imm(0))
+	b.If(stage.Jeq, tmp, stage.Imm(int64(unix.SIGCHLD)), &reap)
+	if in.Forward {
+		b.Try(stage.Discard, step("forward a signal"), stage.Kill, stage.Imm(-commandPID), tmp)
+	}
+	b.Jump(&poll)
+
+	b.Place(&reap)
+	b.Try(tmp, step("reap"), stage.Wait4, stage.Imm(-1), stage.SlotAddr(status), stage.Imm(unix.WNOHANG), stage.SlotAddr(rusage))
+	b.If(stage.Jlt, tmp, stage.Imm(1), &poll)
+	b.If(stage.Jne, tmp, pid, &reap)
+	if in.Control >= 0 {
+		b.Move(rec, stage.Imm(stage.Exited))
+		b.Try(stage.Discard, step("report the command's end"), stage.Write, stage.FD(in.Control), stage.SlotAddr(rec), stage.Imm(stage.RecordSize+RusageSize))
+	}
+	ExitWith(b, status, tmp)
+
+	b.Place(&gone)
+	b.Sys(step("exit"), stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
+
+	b.Place(&child)
+	in.Command.control, in.Command.failed = in.Control, failed
+	in.Command.Emit(b)
+}
+
+// ExitWith adds an exit with the status a shell would give a command with this
+// wait status: its own, or 128 + N if signal N ended it.
+func ExitWith(b *stage.Builder, status, tmp stage.Slot) {
+	var exited stage.Label
+	s := stage.Step{Do: "exit with the command's status"}
+	b.And(tmp, status, stage.Imm(0x7f))
+	b.If(stage.Jeq, tmp, stage.Imm(0), &exited)
+	b.Add(tmp, tmp, stage.Imm(128))
+	b.Sys(s, stage.ExitGroup, tmp)
+	b.Place(&exited)
+	b.Shr(tmp, status, stage.Imm(8))
+	b.And(tmp, tmp, stage.Imm(0xff))
+	b.Sys(s, stage.ExitGroup, tmp)
+}
+
+// sendRecord writes a status record composed in the slots from rec on.
+func sendRecord(b *stage.Builder, control int, rec stage.Slot, k stage.RecordKind, x, y, z stage.Arg) {
+	b.Move(rec, stage.Imm(k))
+	b.Move(rec+1, x)
+	b.Move(rec+2, y)
+	b.Move(rec+3, z)
+	b.Try(stage.Discard, stage.Step{Do: "report to the host"}, stage.Write, stage.FD(control), stage.SlotAddr(rec), stage.Imm(stage.RecordSize))
+}
+
+// SendRecord adds a status record with slots of its own.
+func SendRecord(b *stage.Builder, control int, k stage.RecordKind, x, y stage.Arg) {
+	sendRecord(b, control, b.Slots(recordWords), k, x, y, stage.Imm(0))
+}
