@@ -28,6 +28,7 @@ const (
 	DoSlave    = "detach the mounts from the host's"
 	DoRoot     = "create the new root"
 	DoSource   = "open bind source"
+	DoSameFile = "find by its path"
 	DoFlags    = "set the mount flags of"
 	DoParents  = "create the parent directories of"
 	DoMkdir    = "create directory"
@@ -73,7 +74,7 @@ var cwd = stage.Imm(unix.AT_FDCWD)
 // root. The tree must be valid; see [Validate].
 func (t Tree) Emit(b *stage.Builder) {
 	e := &emitter{Builder: b, root: b.Slot(), base: b.Slot(), src: b.Slot(), par: b.Slot(), dst: b.Slot(), tmp: b.Slot(),
-		stat: b.Mem(256), fs: newDir()}
+		stat: b.Mem(statxSize), fs: newDir()}
 	e.begin(t)
 	for _, op := range t.Ops {
 		op.emit(e)

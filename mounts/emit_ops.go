@@ -11,8 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offsets in struct statx.
-const statxMode = 28
+// Struct statx: offsets, and its size.
+const (
+	statxMode   = 28
+	statxInode  = 32
+	statxDevice = 136 // major and minor
+	statxSize   = 256
+)
 
 func (m Mode) attrs() uint64 {
 	switch m {
@@ -29,8 +34,7 @@ func (o Bind) emit(e *emitter) {
 	source := o.Source
 	if o.FD != nil {
 		source = fmt.Sprintf("descriptor %d", *o.FD)
-		e.SysTo(e.src, on(DoSource, source), stage.OpenTree, stage.FD(*o.FD), stage.Str(""), stage.Imm(cloneTree|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH))
-		e.Try(stage.Discard, on(DoSource, source), stage.Close, stage.FD(*o.FD))
+		e.openFD(*o.FD, source)
 	} else {
 		fail := &e.Fail
 		if o.Optional {
@@ -52,6 +56,29 @@ func (o Bind) emit(e *emitter) {
 	if known < len(cs) { // whether this exists from here on is not known
 		e.fs.set(cs[:known+1], &node{kind: unknown})
 	}
+}
+
+// openFD clones what an open descriptor refers to into src. The kernel clones
+// only mounts of its caller's namespace, and the descriptor is from another:
+// so this goes by the path, and fails unless that still is the same file.
+func (e *emitter) openFD(fd int, source string) {
+	s := on(DoSource, source)
+	path, was := e.Mem(unix.PathMax), e.Mem(statxSize)
+	e.Sys(s, stage.Readlinkat, cwd, stage.Str(fmt.Sprintf("/proc/self/fd/%d", fd)), path, stage.Imm(unix.PathMax-1))
+	e.SysTo(e.src, s, stage.OpenTree, cwd, path, stage.Imm(cloneTree|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW))
+	e.Sys(s, stage.Statx, stage.FD(fd), stage.Str(""), stage.Imm(unix.AT_EMPTY_PATH), stage.Imm(unix.STATX_INO), was)
+	e.Sys(s, stage.Statx, e.src, stage.Str(""), stage.Imm(unix.AT_EMPTY_PATH), stage.Imm(unix.STATX_INO), e.stat)
+	var other stage.Label
+	for _, off := range []int{statxInode, statxDevice} {
+		e.Load64(e.tmp, e.stat, stage.Imm(off))
+		e.Load64(e.dst, was, stage.Imm(off))
+		e.If(stage.Jne, e.tmp, e.dst, &other)
+	}
+	e.Try(stage.Discard, s, stage.Close, stage.FD(fd))
+	e.cold = append(e.cold, func() {
+		e.Place(&other)
+		e.Sys(on(DoSameFile, source), stage.Close, stage.Imm(-1)) // an errno to fail with
+	})
 }
 
 // maybe emits a part of the program that may be jumped over, after which it is

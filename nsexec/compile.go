@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"os"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
 	"github.com/populationgenomics/postern-go/pidone"
@@ -399,6 +398,11 @@ func (c *compiler) dropBounding() {
 	c.If(stage.Jlt, i, stage.Imm(64), &loop)
 	c.Jump(&done)
 	c.Place(&fail)
+	if !s.AllowNewPrivs && s.Namespaces.User == Share {
+		// A caller without rights may not; without new privileges the
+		// guest cannot gain anything from the set either.
+		c.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.EPERM)), &done)
+	}
 	c.If(stage.Jlt, i, stage.Imm(1), &c.Fail) // CAP_CHOWN exists: this is no end of the list
 	c.If(stage.Jne, stage.FailedErrno, stage.Imm(-int64(unix.EINVAL)), &c.Fail)
 	c.Place(&done)
@@ -493,7 +497,7 @@ func (s *Spec) limits() []pidone.Limit {
 	out := make([]pidone.Limit, 0, len(s.Limits))
 	for _, l := range s.Limits {
 		var rl unix.Rlimit
-		if unix.Getrlimit(l.Resource, &rl) == nil && os.Geteuid() != 0 || s.HostUser != nil {
+		if unix.Getrlimit(l.Resource, &rl) == nil {
 			l.Hard = min(l.Hard, rl.Max)
 		}
 		l.Soft = min(l.Soft, l.Hard)

@@ -60,7 +60,9 @@ type Spec struct {
 	KeepGroups bool
 
 	// Caps are the capabilities the guest keeps; the zero value keeps none,
-	// in any of the five sets. AllCaps with KeepCaps leaves them untouched.
+	// in any of the five sets. (Without a new user namespace a caller that is
+	// not privileged cannot empty the bounding set, and no_new_privs makes it
+	// inert.) AllCaps with KeepCaps leaves them untouched.
 	Caps     CapSet
 	KeepCaps bool
 	// AllowNewPrivs lets set-user-ID programs and file capabilities take

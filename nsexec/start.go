@@ -324,16 +324,15 @@ func recvmsg(f *os.File, buf, oob []byte) (n, oobn int, err error) {
 	rerr := conn.Read(func(fd uintptr) bool {
 		for {
 			n, oobn, _, _, err = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
-			if err != unix.EINTR {
+			// A peer that is gone with bytes of ours unread is reported once,
+			// ahead of what it sent before.
+			if err != unix.EINTR && err != unix.ECONNRESET {
 				return err != unix.EAGAIN
 			}
 		}
 	})
 	if err == nil {
 		err = rerr
-	}
-	if errors.Is(err, unix.ECONNRESET) { // closed with our bytes unread
-		return 0, 0, nil
 	}
 	return max(n, 0), oobn, err
 }

@@ -44,7 +44,12 @@ func (b *Builder) Mem(n int) Mem {
 func (b *Builder) Place(l *Label) { l.index = len(b.ops) + 1 }
 
 // Emit adds an operation as it is.
-func (b *Builder) Emit(op Op) { b.ops = append(b.ops, op) }
+func (b *Builder) Emit(op Op) {
+	if b.ops == nil {
+		b.ops = make([]Op, 0, 512) // a hardened launch has about 350
+	}
+	b.ops = append(b.ops, op)
+}
 
 // Sys adds a system call that must succeed.
 func (b *Builder) Sys(s Step, c Call, args ...Arg) { b.SysTo(Discard, s, c, args...) }
@@ -68,8 +73,14 @@ func (b *Builder) SysOr(onErr *Label, dst Slot, s Step, c Call, args ...Arg) {
 // Fork adds a clone with these flags. The child goes on at child; the parent
 // goes on with the next operation and finds the child's PID in dst.
 func (b *Builder) Fork(dst Slot, s Step, flags int64, child *Label) {
+	b.ForkPidfd(dst, s, flags, Imm(0), child)
+}
+
+// ForkPidfd is Fork; with CLONE_PIDFD among the flags a pidfd of the child is
+// stored at the address pidfd.
+func (b *Builder) ForkPidfd(dst Slot, s Step, flags int64, pidfd Arg, child *Label) {
 	b.Emit(Op{Kind: Fork, Dst: dst, Call: Clone, OnErr: &b.Fail, Target: child, Step: s,
-		Args: []Arg{Imm(flags), Imm(0), Imm(0), Imm(0), Imm(0)}})
+		Args: []Arg{Imm(flags), Imm(0), pidfd, Imm(0), Imm(0)}})
 }
 
 // Move sets a slot.

@@ -65,6 +65,7 @@ const (
 	Getuid
 	Getgid
 	PidfdSendSignal
+	Eventfd2
 	calls
 )
 
@@ -132,6 +133,7 @@ var callTable = [calls]struct {
 	Getuid:          {"getuid", [arches]uint32{102, 174}},
 	Getgid:          {"getgid", [arches]uint32{104, 176}},
 	PidfdSendSignal: {"pidfd_send_signal", [arches]uint32{424, 424}},
+	Eventfd2:        {"eventfd2", [arches]uint32{290, 19}},
 }
 
 func (c Call) String() string {

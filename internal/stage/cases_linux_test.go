@@ -190,6 +190,7 @@ func computeCases() []testCase {
 			want: outcome{Stdout: everySlot(-7)},
 		},
 		unknownKind(byte(kinds)),
+		unknownKind(16 + byte(Add)),
 		unknownKind(255),
 	}
 }

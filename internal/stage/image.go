@@ -45,10 +45,9 @@ func (p *Program) link(arch Arch, code []byte) ([]byte, error) {
 		arch:  arch,
 		opOff: (codeOff + len(code) + OpSize - 1) &^ (OpSize - 1),
 		strs:  make(map[string]uint64, len(p.Ops)),
+		blobs: map[Blob]uint64{},
 	}
 	l.poolOff = l.opOff + len(p.Ops)*OpSize
-	l.out = make([]byte, l.poolOff, l.poolOff+16<<10)
-	copy(l.out[codeOff:], code)
 
 	// The address of writable memory depends on the length of what comes
 	// before it, which is known only at the end: count first.
@@ -58,6 +57,8 @@ func (p *Program) link(arch Arch, code []byte) ([]byte, error) {
 		return nil, fmt.Errorf("stage: a program of %d MiB is too large", l.end>>20)
 	}
 	l.data = imageBase + uint64(end)
+	l.out = make([]byte, l.poolOff, l.end)
+	copy(l.out[codeOff:], code)
 
 	for i := range p.Ops {
 		if err := l.op(p, i); err != nil {
@@ -79,6 +80,7 @@ type linker struct {
 	end     int
 	data    uint64
 	strs    map[string]uint64
+	blobs   map[Blob]uint64
 	table   uint64
 }
 
@@ -194,7 +196,11 @@ func (l *linker) value(p *Program, a Arg) (uint64, error) {
 		l.out = append(append(l.out, a...), 0)
 		return v, nil
 	case Blob:
+		if v, ok := l.blobs[a]; ok {
+			return v, nil
+		}
 		v := l.align()
+		l.blobs[a] = v
 		l.out = append(l.out, a...)
 		return v, nil
 	case Vec:

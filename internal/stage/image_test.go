@@ -159,16 +159,16 @@ func TestOperandsOfAnySize(t *testing.T) {
 	}
 	var arg func(depth int) Arg
 	arg = func(depth int) Arg {
-		switch n := rnd.IntN(9); {
-		case n < 3:
+		switch n := rnd.IntN(60); {
+		case n < 15:
 			return Str(bytesOf(2000))
-		case n < 5:
+		case n < 30:
 			return Blob(bytesOf(2000))
-		case n < 6:
+		case n < 40:
 			return At{Blob(bytesOf(100) + "0123456789"), rnd.IntN(10)}
-		case n < 7:
+		case n < 46:
 			return Imm(rnd.Int64())
-		case n < 8 || depth > 2:
+		case n < 47 || depth > 2:
 			return OpTable{}
 		}
 		var v Vec
@@ -178,17 +178,22 @@ func TestOperandsOfAnySize(t *testing.T) {
 		return v
 	}
 	for arch := range arches {
-		for range 100 {
+		for range 300 {
 			var b Builder
 			b.Texts = func(s Step) string { return "cannot " + s.String() }
-			for i := range 1 + rnd.IntN(40) {
-				b.Sys(Step{fmt.Sprint("step ", i), bytesOf(50)}, Write, arg(0), arg(0), arg(0))
+			for i := range 1 + rnd.IntN(5) {
+				b.Sys(Step{fmt.Sprint("step ", i), bytesOf(50)}, Write, arg(0), arg(0))
 			}
 			b.Place(&b.Fail)
 			b.Try(Discard, Step{"exit", ""}, ExitGroup)
 			p := b.Program()
 			image := linked(t, p, arch)
 			parseELF(t, image, arch)
+			// Rounding hides most of what the bound may lack.
+			bound := linker{poolOff: int(opsAddr(image)-imageBase) + len(p.Ops)*OpSize}
+			if bound.size(p); bound.end < len(image) {
+				t.Fatalf("image of %d bytes, at most %d were counted:\n%s", len(image), bound.end, p)
+			}
 			for i, op := range p.Ops {
 				for j, a := range op.Args {
 					if err := readBack(p, image, a, word(encodedOp(image, i), 1+j)); err != nil {

@@ -1,0 +1,70 @@
+//go:build linux
+
+package nsexec
+
+import (
+	"runtime"
+
+	"github.com/populationgenomics/postern-go/internal/stage"
+)
+
+// Compile returns the program of a launch by Start.
+func Compile(s *Spec) (*stage.Program, error) { return s.program() }
+
+// CompileExec returns the program of a launch by Exec.
+func CompileExec(s *Spec) (*stage.Program, error) {
+	p, _, err := execProgram(s)
+	return p, err
+}
+
+// StartAltered is Start with a program that has been changed behind the
+// compiler's back.
+func StartAltered(s *Spec, alter func(*stage.Program)) (*Process, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	l := &launch{spec: s}
+	defer l.close()
+	if err := l.socket(); err != nil {
+		return nil, err
+	}
+	files, err := l.prepare()
+	if err != nil {
+		return nil, err
+	}
+	l.image.Close()
+	alter(l.prog)
+	if l.linked, err = l.prog.Image(); err != nil {
+		return nil, err
+	}
+	if l.image, err = stage.Seal("postern-stage", l.linked); err != nil {
+		return nil, err
+	}
+	if err := l.fork(files); err != nil {
+		return nil, err
+	}
+	runtime.KeepAlive(s)
+	l.theirs.Close()
+	l.theirs = nil
+	return l.await()
+}
+
+// A Machine describes one that is not at hand.
+type Machine struct {
+	Arch, Seccomp, ProcFS bool
+	Release               string
+	Euid                  int
+	Missing               []string
+	Files                 map[string]string
+}
+
+// Lacks returns what Preflight finds without a launch on such a machine.
+func Lacks(m Machine) []error {
+	return lacks(facts{arch: m.Arch, release: m.Release, euid: m.Euid, missing: m.Missing, seccomp: m.Seccomp, procFS: m.ProcFS,
+		file: func(path string) (string, bool) { s, ok := m.Files[path]; return s, ok }})
+}
+
+var (
+	Explain = explain
+	Hint    = hint
+)

@@ -1,0 +1,117 @@
+// Bench measures launches against bwrap and prints one table of medians and
+// ratios. Every figure that is compared is measured in the same interleaved
+// rounds, so that a machine that is slow for a while is slow for all.
+//
+//	go run ./tests/bench/launch [-rounds N] [-bwrap PATH]
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+var (
+	rounds   = flag.Int("rounds", 200, "interleaved rounds")
+	bwrap    = flag.String("bwrap", "", "reference bwrap (default: the one tests/conformance/fetch-bwrap.sh prints)")
+	launcher = flag.String("launcher", "", "postern-launch (default: built from this tree)")
+	only     = flag.String("only", "", "run only the table rows whose name contains this")
+)
+
+func main() {
+	flag.Parse()
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	tmp, err := os.MkdirTemp("", "postern-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	if *bwrap == "" {
+		out, err := exec.Command("sh", "tests/conformance/fetch-bwrap.sh").Output()
+		if err != nil {
+			return fmt.Errorf("no reference bwrap: %w", err)
+		}
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		*bwrap = lines[len(lines)-1]
+	}
+	if *launcher == "" {
+		*launcher = filepath.Join(tmp, "postern-launch")
+		if out, err := exec.Command("go", "build", "-o", *launcher, "./cmd/postern-launch").CombinedOutput(); err != nil {
+			return fmt.Errorf("build postern-launch: %v\n%s", err, out)
+		}
+	}
+	b := &bench{tmp: tmp, out: tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)}
+	if err := b.prepare(); err != nil {
+		return err
+	}
+	fmt.Fprintln(b.out, "what\tmedian\treference\tratio\ttarget")
+	for _, part := range []struct {
+		name string
+		run  func() error
+	}{{"library", b.library}, {"heap", b.heap}, {"launcher", b.launcher}, {"binds", b.binds}, {"parallel", b.parallel}, {"memory", b.memory}} {
+		if !strings.Contains(part.name, *only) {
+			continue
+		}
+		if err := part.run(); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+		b.out.Flush()
+	}
+	return nil
+}
+
+// A subject is one thing whose time is taken.
+type subject func() error
+
+// interleave runs every subject once a round and returns their medians.
+func interleave(n int, subjects ...subject) ([]time.Duration, error) {
+	times := make([][]time.Duration, len(subjects))
+	for r := range n + n/10 + 1 {
+		for i, s := range subjects {
+			start := time.Now()
+			if err := s(); err != nil {
+				return nil, err
+			}
+			if r > n/10 { // the first rounds warm up
+				times[i] = append(times[i], time.Since(start))
+			}
+		}
+	}
+	medians := make([]time.Duration, len(subjects))
+	for i, t := range times {
+		slices.Sort(t)
+		medians[i] = t[len(t)/2]
+	}
+	return medians, nil
+}
+
+func (b *bench) row(what string, ours, ref time.Duration, ratio, target string) {
+	fmt.Fprintf(b.out, "%s\t%s\t%s\t%s\t%s\n", what, ms(ours), ms(ref), ratio, target)
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1000) }
+
+func ratio(a, b time.Duration) string { return fmt.Sprintf("%.2f", float64(a)/float64(b)) }
+
+// ballast is a live heap of 1 GB.
+func ballast() []byte {
+	debug.SetGCPercent(100)
+	x := make([]byte, 1<<30)
+	for i := 0; i < len(x); i += 4096 {
+		x[i] = 1
+	}
+	return x
+}
