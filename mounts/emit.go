@@ -35,6 +35,9 @@ const (
 	DoCreate   = "create file"
 	DoOpenDest = "open destination"
 	DoAttach   = "mount on"
+	DoOnLink   = "mount on the symbolic link"
+	DoOnFile   = "mount a directory on the file"
+	DoOnDir    = "mount a file on the directory"
 	DoTmpfs    = "mount tmpfs on"
 	DoProc     = "mount proc on"
 	DoMask     = "cover"
@@ -73,13 +76,30 @@ var cwd = stage.Imm(unix.AT_FDCWD)
 // namespace, and a umask of zero. Afterwards the working directory is the new
 // root. The tree must be valid; see [Validate].
 func (t Tree) Emit(b *stage.Builder) {
+	t.emit(b, true)
+}
+
+// EmitAttached is Emit but for the old root, which stays attached where only a
+// process that shares the mount namespace and its root with this one, but took
+// no part, can reach it. That process must run [DetachOld] before the guest
+// starts: detaching takes the kernel a while, in which this one can go on.
+func (t Tree) EmitAttached(b *stage.Builder) {
+	t.emit(b, false)
+}
+
+// DetachOld adds the operation that EmitAttached leaves out.
+func DetachOld(b *stage.Builder) {
+	b.Sys(on(DoDetach, ""), stage.Umount2, stage.Str("/"+oldRoot), stage.Imm(unix.MNT_DETACH))
+}
+
+func (t Tree) emit(b *stage.Builder, detach bool) {
 	e := &emitter{Builder: b, root: b.Slot(), base: b.Slot(), src: b.Slot(), par: b.Slot(), dst: b.Slot(), tmp: b.Slot(),
-		stat: b.Mem(statxSize), fs: newDir()}
+		stat: b.Mem(statxSize), fs: newDir(), parentMode: 0o755}
 	e.begin(t)
 	for _, op := range t.Ops {
 		op.emit(e)
 	}
-	e.finish()
+	e.finish(detach)
 }
 
 // An emitter writes the program. While it runs, the process's root is still
@@ -95,6 +115,8 @@ type emitter struct {
 	dst  stage.Slot
 	tmp  stage.Slot
 	stat stage.Mem
+
+	parentMode uint32 // of parents that have to be made
 
 	parOf  string   // which directory par holds, or "" for none
 	cold   []func() // error branches, kept out of the straight line
@@ -135,16 +157,18 @@ func (e *emitter) openRoot() {
 	e.Sys(s, stage.Fchdir, e.root)
 }
 
-func (e *emitter) finish() {
+func (e *emitter) finish(detach bool) {
 	s := on(DoEnter, "")
 	e.Sys(s, stage.Fchdir, e.base)
 	e.Sys(s, stage.Chroot, stage.Str("."))
+	if detach {
+		DetachOld(e.Builder)
+	}
+	// The new root covers the tmpfs it hangs in, which holds nothing else any
+	// more. Another pivot_root would visit every thread of the machine.
+	e.Sys(s, stage.MoveMount, e.root, stage.Str(""), cwd, stage.Str("/"), stage.Imm(fromFD))
 	e.Sys(s, stage.Fchdir, e.root)
-	// With both arguments the same the old root ends up on top of the new
-	// one, where the next call finds it.
-	e.Sys(s, stage.PivotRoot, stage.Str("."), stage.Str("."))
-	e.Sys(on(DoDetach, ""), stage.Umount2, stage.Str("."), stage.Imm(unix.MNT_DETACH))
-	e.Sys(s, stage.Chdir, stage.Str("/"))
+	e.Sys(s, stage.Chroot, stage.Str("."))
 	e.close(e.root)
 	e.close(e.base)
 	if len(e.cold) > 0 {
@@ -272,8 +296,15 @@ func how(flags, mode, resolve uint64) stage.Blob {
 }
 
 // attr encodes a struct mount_attr that sets these flags.
-func attr(set uint64) stage.Blob {
-	return stage.Blob(append(binary.LittleEndian.AppendUint64(nil, set), make([]byte, 24)...))
+func attr(set uint64) stage.Blob { return mountAttr(set, 0) }
+
+// clearAttr encodes one that clears them.
+func clearAttr(flags uint64) stage.Blob { return mountAttr(0, flags) }
+
+func mountAttr(set, clear uint64) stage.Blob {
+	b := binary.LittleEndian.AppendUint64(nil, set)
+	b = binary.LittleEndian.AppendUint64(b, clear)
+	return stage.Blob(append(b, make([]byte, 16)...))
 }
 
 const attrSize = 32
@@ -288,7 +319,7 @@ func (e *emitter) dir(dest string) place {
 	if k == directory {
 		return place{path: strings.Join(cs, "/")}
 	}
-	if k == absent && e.parents(dest, cs, 0o755) {
+	if k == absent && e.parents(dest, cs, e.parentMode) {
 		path := strings.Join(cs, "/")
 		e.Sys(on(DoMkdir, dest), stage.Mkdirat, cwd, stage.Str(path), stage.Imm(0o755))
 		e.fs.set(cs, newDir())
@@ -306,17 +337,31 @@ func (e *emitter) leaf(dest string, cs []string, make stage.Call, mode int64) {
 		e.SysTo(e.dst, on(DoOpenDest, dest), stage.Openat2, e.root, stage.Str(strings.Join(cs, "/")), how(pathOpen, 0, inRoot), stage.Imm(howSize))
 		return
 	}
-	e.parents(dest, cs, 0o755)
-	do := DoMkdir
+	e.parents(dest, cs, e.parentMode)
+	do, flags := DoMkdir, uint64(dirOpen)
 	if make == stage.Mknodat {
-		do = DoCreate
+		do, flags = DoCreate, pathOpen
 	}
-	var missing stage.Label
+	var failed stage.Label
 	e.Try(e.tmp, on(do, dest), make, e.par, stage.Str(name), stage.Imm(mode), stage.Imm(0))
-	e.SysOr(e.onErrno(unix.ENOENT, &missing), e.dst, on(DoOpenDest, dest), stage.Openat2, e.par, stage.Str(name), how(pathOpen, 0, noLinks), stage.Imm(howSize))
-	e.cold = append(e.cold, func() { // it could not be created: fail again, now for good
+	open := func(onErr *stage.Label, do string) {
+		e.SysOr(onErr, e.dst, on(do, dest), stage.Openat2, e.par, stage.Str(name), how(flags, 0, noLinks), stage.Imm(howSize))
+	}
+	open(&failed, DoOpenDest)
+	e.cold = append(e.cold, func() { // fail again, now for good and under the right name
+		var missing, link, file stage.Label
+		e.Place(&failed)
+		e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.ENOENT)), &missing)
+		e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.ELOOP)), &link)
+		e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.ENOTDIR)), &file)
+		e.Jump(&e.Fail)
 		e.Place(&missing)
 		e.Sys(on(do, dest), make, e.par, stage.Str(name), stage.Imm(mode), stage.Imm(0))
+		e.Jump(&e.Fail)
+		e.Place(&link)
+		open(&e.Fail, DoOnLink)
+		e.Place(&file)
+		open(&e.Fail, DoOnFile)
 		e.Jump(&e.Fail)
 	})
 }
@@ -326,7 +371,7 @@ func (e *emitter) attach(dest string, p place) {
 	s := on(DoAttach, dest)
 	switch {
 	case p.fd:
-		e.Sys(s, stage.MoveMount, e.src, stage.Str(""), e.dst, stage.Str(""), stage.Imm(fromFDToFD))
+		e.SysOr(e.onErrno(unix.EINVAL, e.mismatch(dest)), stage.Discard, s, stage.MoveMount, e.src, stage.Str(""), e.dst, stage.Str(""), stage.Imm(fromFDToFD))
 		e.close(e.dst)
 	case p.path == ".":
 		e.Sys(s, stage.MoveMount, e.src, stage.Str(""), e.root, stage.Str(""), stage.Imm(fromFDToFD))
@@ -338,6 +383,27 @@ func (e *emitter) attach(dest string, p place) {
 		e.close(e.root)
 		e.openRoot()
 	}
+}
+
+// mismatch returns a label where the program fails: because a file was to be
+// mounted on a directory, if that is why.
+func (e *emitter) mismatch(dest string) *stage.Label {
+	l := new(stage.Label)
+	e.cold = append(e.cold, func() {
+		e.Place(l)
+		isDir := func(fd, mode stage.Slot) {
+			e.Try(stage.Discard, on(DoAttach, dest), stage.Statx, fd, stage.Str(""), stage.Imm(unix.AT_EMPTY_PATH), stage.Imm(unix.STATX_TYPE), e.stat)
+			e.Load32(mode, e.stat, stage.Imm(statxMode))
+			e.And(mode, mode, stage.Imm(unix.S_IFMT))
+		}
+		isDir(e.src, e.tmp)
+		e.If(stage.Jeq, e.tmp, stage.Imm(unix.S_IFDIR), &e.Fail)
+		isDir(e.dst, e.tmp)
+		e.If(stage.Jne, e.tmp, stage.Imm(unix.S_IFDIR), &e.Fail)
+		e.Sys(on(DoOnDir, dest), stage.MoveMount, e.src, stage.Str(""), e.dst, stage.Str(""), stage.Imm(fromFDToFD))
+		e.Jump(&e.Fail)
+	})
+	return l
 }
 
 // mount mounts a new file system at a place.

@@ -109,12 +109,10 @@ func (e *emitter) place(dest string, follow bool) {
 	p := place{path: path}
 	switch {
 	case k == directory || k == file:
-	case k == absent && e.parents(dest, cs, 0o755):
-		e.byType(
-			func() { e.Sys(on(DoMkdir, dest), stage.Mkdirat, cwd, stage.Str(path), stage.Imm(0o755)) },
-			func() {
-				e.Sys(on(DoCreate, dest), stage.Mknodat, cwd, stage.Str(path), stage.Imm(unix.S_IFREG|0o444), stage.Imm(0))
-			})
+	case k == absent && e.parents(dest, cs, e.parentMode):
+		e.attachNew(dest, path)
+		e.fs.set(cs, &node{kind: unknown})
+		return
 	case follow:
 		p = place{fd: true}
 		var missing, have stage.Label
@@ -133,9 +131,30 @@ func (e *emitter) place(dest string, follow bool) {
 	e.fs.set(cs, &node{kind: unknown})
 }
 
+// attachNew makes a mount point at a known, empty place and attaches src. Most
+// sources are directories, so that is tried first; the kernel tells if it was
+// wrong.
+func (e *emitter) attachNew(dest, path string) {
+	var isFile, attached stage.Label
+	move := func(onErr *stage.Label) {
+		e.SysOr(onErr, stage.Discard, on(DoAttach, dest), stage.MoveMount, e.src, stage.Str(""), cwd, stage.Str(path), stage.Imm(fromFD))
+	}
+	e.Sys(on(DoMkdir, dest), stage.Mkdirat, cwd, stage.Str(path), stage.Imm(0o755))
+	move(e.onErrno(unix.EINVAL, &isFile))
+	e.Place(&attached)
+	e.close(e.src)
+	e.cold = append(e.cold, func() {
+		e.Place(&isFile)
+		e.Sys(on(DoCreate, dest), stage.Unlinkat, cwd, stage.Str(path), stage.Imm(unix.AT_REMOVEDIR))
+		e.Sys(on(DoCreate, dest), stage.Mknodat, cwd, stage.Str(path), stage.Imm(unix.S_IFREG|0o444), stage.Imm(0))
+		move(&e.Fail)
+		e.Jump(&attached)
+	})
+}
+
 func (e *emitter) makeLeaf(dest string, cs []string) {
 	if cs[len(cs)-1] != ".." {
-		e.parents(dest, cs, 0o755)
+		e.parents(dest, cs, e.parentMode)
 	}
 	e.byType(
 		func() { e.leaf(dest, cs, stage.Mkdirat, 0o755) },
@@ -158,7 +177,9 @@ func (e *emitter) byType(ifDir, ifFile func()) {
 }
 
 func (o Tmpfs) emit(e *emitter) {
+	e.parentMode = parentPerm(perm(o.Perm, 0o755))
 	p := e.dir(o.Dest)
+	e.parentMode = 0o755
 	e.mount(on(DoTmpfs, o.Dest), p, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, o.options())
 	e.set(o.Dest, newDir())
 }
@@ -179,14 +200,23 @@ func (o Proc) emit(e *emitter) {
 		e.mount(on(DoProc, o.Dest), p, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	}
 	e.inside(o.Dest, func(name func(string) string) {
+		readOnly := func(s stage.Step, path string) {
+			e.Sys(s, stage.MountSetattr, cwd, stage.Str(path), stage.Imm(unix.AT_RECURSIVE), attr(ReadOnly.attrs()|unix.MOUNT_ATTR_NOEXEC), stage.Imm(attrSize))
+		}
 		for _, m := range o.Masks {
 			s := on(DoMask, o.Dest+"/"+m)
 			var skip stage.Label
-			e.SysOr(e.onErrno(unix.ENOENT, &skip), e.src, s, stage.OpenTree, cwd, stage.Str(name(m)), stage.Imm(cloneTree|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW))
-			e.Sys(s, stage.MountSetattr, e.src, stage.Str(""), stage.Imm(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), attr(ReadOnly.attrs()|unix.MOUNT_ATTR_NOEXEC), stage.Imm(attrSize))
-			e.Sys(s, stage.MoveMount, e.src, stage.Str(""), cwd, stage.Str(name(m)), stage.Imm(fromFD))
-			e.close(e.src)
+			e.SysOr(e.onErrno(unix.ENOENT, &skip), stage.Discard, s, stage.Mount, stage.Str(name(m)), stage.Str(name(m)), stage.Imm(0), stage.Imm(unix.MS_BIND|unix.MS_REC), stage.Imm(0))
+			if o.Host {
+				readOnly(s, name(m))
+			}
 			e.Place(&skip)
+		}
+		if len(o.Masks) > 0 && !o.Host {
+			// All at once, and then the mount they lie in is made writable again.
+			s := on(DoMask, o.Dest)
+			readOnly(s, name("."))
+			e.Sys(s, stage.MountSetattr, cwd, stage.Str(name(".")), stage.Imm(0), clearAttr(unix.MOUNT_ATTR_RDONLY), stage.Imm(attrSize))
 		}
 	})
 	e.set(o.Dest, &node{kind: unknown})
@@ -339,7 +369,9 @@ func (o BindData) emit(e *emitter) {
 	e.write(o.Dest, o.Data)
 	e.SysTo(e.src, on(DoSource, o.Dest), stage.OpenTree, e.base, stage.Str(name), stage.Imm(cloneTree))
 	e.Sys(on(DoFlags, o.Dest), stage.MountSetattr, e.src, stage.Str(""), stage.Imm(unix.AT_EMPTY_PATH), attr(o.Mode.attrs()), stage.Imm(attrSize))
+	e.parentMode = parentPerm(perm(o.Perm, 0o600))
 	e.place(o.Dest, false)
+	e.parentMode = 0o755
 }
 
 func (o Symlink) emit(e *emitter) {

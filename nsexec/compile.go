@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
 	"github.com/populationgenomics/postern-go/pidone"
@@ -39,7 +41,9 @@ const (
 	DoUmask       = "set the umask"
 	DoBlock       = "wait for the caller"
 	DoLock        = "lock file"
+	DoOpenLock    = "open lock file"
 	DoName        = "name the process"
+	DoUserNS2     = "enter the second user namespace"
 )
 
 func do(what string) stage.Step           { return stage.Step{Do: what} }
@@ -57,7 +61,10 @@ type compiler struct {
 	umask   stage.Slot   // the caller's umask
 	peer    stage.Slot   // the terminal, opened by the init for the command
 	procfs  stage.Slot   // the caller's /proc, to be used after the root is gone
+	env     stage.Slot   // address of the environment, if it depends on the directory
 	alive   []stage.Slot // pidfds whose end is the guest's
+	ended   stage.Slot   // eventfd on which the init tells the monitor of the program's end, or 0
+	net     netns        // how the guest gets its network namespace
 }
 
 func (c *compiler) compile() *stage.Program {
@@ -78,6 +85,9 @@ func (c *compiler) compile() *stage.Program {
 		c.Sys(do(DoClose), stage.CloseRange, stage.FD(c.control), stage.FD(c.control), stage.Imm(unix.CLOSE_RANGE_CLOEXEC))
 	}
 	c.SysTo(c.umask, do(DoUmask), stage.Umask, stage.Imm(0))
+	if s.Namespaces.User.file == nil {
+		c.join() // while there are the rights to
+	}
 	c.hostUser()
 	x.watchParent(c)
 	c.namespaces()
@@ -85,24 +95,40 @@ func (c *compiler) compile() *stage.Program {
 	var child stage.Label
 	switch pid := c.Slot(); {
 	case c.monitor:
-		c.Fork(pid, do(DoFork), unix.CLONE_VM|int64(unix.SIGCHLD), &child)
+		c.net.prepare(c)
+		x.prepareEnd(c)
+		pidfd := c.Slot()
+		c.ForkPidfd(pid, do(DoFork), unix.CLONE_VM|unix.CLONE_PIDFD|int64(unix.SIGCHLD), stage.SlotAddr(pidfd), &child)
+		c.net.create(c, pidfd)
 		x.monitor(c, pid)
 	case n.PID != Share:
-		// The init becomes a child of the host, so that nobody else can reap
-		// it and the host's hold on it is certain.
-		c.Fork(pid, do(DoFork), unix.CLONE_PARENT|unix.CLONE_VM|int64(unix.SIGCHLD), &child)
+		c.net.prepare(c)
+		c.keeper(pid, &child)
+	case x.announces():
+		c.SysTo(pid, do(DoFork), stage.Getpid)
 		pidone.SendRecord(c.Builder, c.control, stage.Started, pid, stage.Imm(0))
-		c.Sys(do("exit"), stage.ExitGroup, stage.Imm(0))
 	}
 	c.Place(&child)
-	if s.DisableUserns || s.AssertUsernsDisabled {
+	if c.splitsNet() && n.User.fresh && !s.hostWritesMaps() {
+		c.mapSelf() // here it costs nobody time
+	}
+	x.belowPIDNamespace(c)
+	if x.announces() {
+		c.awaitHost()
+	}
+	if s.DisableUserns || s.AssertUsernsDisabled || x.innerUser() {
 		c.SysTo(c.procfs, doOn(DoUsernsLimit, "/proc"), stage.Openat, stage.Imm(unix.AT_FDCWD), stage.Str("/proc"), stage.Imm(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC))
 	}
-	if s.Mounts != nil {
+	switch {
+	case s.Mounts == nil:
+	case c.splitsNet():
+		s.Mounts.EmitAttached(c.Builder)
+		c.net.built(c)
+	default:
 		s.Mounts.Emit(c.Builder)
 	}
-	if n.Net.fresh {
-		c.loopback()
+	if n.Net.fresh && !c.splitsNet() {
+		c.loopback(c.scratch())
 	}
 	if s.Hostname != nil {
 		c.Sys(doOn(DoHostname, *s.Hostname), stage.Sethostname, stage.Str(*s.Hostname), stage.Imm(len(*s.Hostname)))
@@ -113,8 +139,13 @@ func (c *compiler) compile() *stage.Program {
 	if s.Terminal {
 		c.terminal()
 	}
-	c.limitUserns()
 	c.dir()
+	c.dropBounding()
+	if c.splitsNet() {
+		c.net.enter(c)
+	}
+	x.joinUserNS2(c)
+	c.limitUserns()
 	c.run()
 
 	c.Place(&c.Fail)
@@ -141,13 +172,18 @@ func (c *compiler) run() {
 	if x != nil {
 		cmd.Prefix, cmd.Status = x.ExecPrefix, x.ExecStatus
 	}
-	c.dropBounding()
+	if s.DisableUserns || x.innerUser() || x != nil && x.UserNS2 != nil {
+		c.dropBounding() // a new user namespace came with a full set
+	}
 	if !s.AllowNewPrivs {
 		c.Sys(do(DoNoNewPrivs), stage.Prctl, stage.Imm(unix.PR_SET_NO_NEW_PRIVS), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
 	}
+	if s.SetPWD {
+		cmd.EnvAt = c.env
+	}
 	if !s.Init && !x.reaper() {
 		x.dieWithParent(c)
-		if c.control >= 0 {
+		if c.control >= 0 && !x.announces() {
 			c.awaitHost()
 		}
 		cmd.EmitAlone(c.Builder, c.control)
@@ -158,8 +194,10 @@ func (c *compiler) run() {
 	in := pidone.Init{
 		Control:   c.control,
 		Lifelines: c.alive,
-		AwaitHost: c.control >= 0,
+		AwaitHost: c.control >= 0 && !x.announces(),
 		Forward:   forward,
+		Linger:    s.Init && x.linger(),
+		Event:     c.ended,
 		Command:   cmd,
 		Before: func(b *stage.Builder) {
 			c.name(x.comm())
@@ -168,16 +206,21 @@ func (c *compiler) run() {
 				c.setCaps(0)
 			}
 			x.lock(c)
+			if c.seccompOnce() {
+				c.seccomp()
+			}
 		},
 		Detach: func(b *stage.Builder) {
 			x.detach(c)
 			if s.Terminal {
 				c.Try(stage.Discard, do(DoTerminal), stage.Close, c.peer)
 			}
-			if s.Caps != 0 && !s.KeepCaps {
+			if s.Caps != 0 || s.KeepCaps {
 				c.setCaps(0)
 			}
-			c.seccomp()
+			if !c.seccompOnce() {
+				c.seccomp()
+			}
 		},
 	}
 	in.Emit(c.Builder)
@@ -203,7 +246,16 @@ func (c *compiler) beforeExec(*stage.Builder) {
 		c.setCaps(s.Caps)
 	}
 	s.Launcher.beforeExec(c)
-	c.seccomp()
+	if !c.seccompOnce() {
+		c.seccomp()
+	}
+}
+
+// seccompOnce reports whether the init installs the filters and the program
+// inherits them, which halves their cost but needs filters that let the init
+// do its work.
+func (c *compiler) seccompOnce() bool {
+	return c.spec.Init && (c.spec.Launcher == nil || !c.spec.Launcher.SeccompTwice)
 }
 
 func (c *compiler) name(name string) {
@@ -223,10 +275,18 @@ func (c *compiler) awaitHost() {
 func (c *compiler) hostUser() {
 	s := c.spec
 	step := do(DoHostUser)
-	if !s.KeepGroups {
-		if unix.Geteuid() == 0 {
-			c.Sys(step, stage.Setgroups, stage.Imm(0), stage.Imm(0))
+	if !s.KeepGroups && unix.Geteuid() == 0 {
+		// Root of a user namespace may not be allowed to; there is nothing to
+		// gain by the groups then that it does not have anyway.
+		var dropped stage.Label
+		r := c.Slot()
+		c.Try(r, step, stage.Setgroups, stage.Imm(0), stage.Imm(0))
+		if s.HostUser == nil {
+			c.If(stage.Jeq, r, stage.Imm(-int64(unix.EPERM)), &dropped)
 		}
+		c.If(stage.Jeq, r, stage.Imm(0), &dropped)
+		c.Sys(step, stage.Setgroups, stage.Imm(0), stage.Imm(0)) // fails again, now for good
+		c.Place(&dropped)
 	}
 	if s.HostUser == nil {
 		return
@@ -242,18 +302,33 @@ func (c *compiler) hostUser() {
 	c.Sys(step, stage.Prctl, stage.Imm(unix.PR_SET_DUMPABLE), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
 }
 
-func (c *compiler) namespaces() {
-	s := c.spec
-	for _, t := range s.Namespaces.types() {
+// join enters the existing namespaces.
+func (c *compiler) join() {
+	for _, t := range c.spec.Namespaces.types() {
 		if fd, ok := c.joins[t.flag]; ok {
 			c.Sys(doOn(DoJoin, t.name), stage.Setns, stage.FD(fd), stage.Imm(t.flag))
 			c.Sys(doOn(DoJoin, t.name), stage.Close, stage.FD(fd))
 		}
 	}
-	if f := s.Namespaces.newFlags(); f != 0 {
-		c.Sys(do(DoUnshare), stage.Unshare, stage.Imm(f))
+}
+
+func (c *compiler) namespaces() {
+	s := c.spec
+	if s.Namespaces.User.file != nil {
+		c.join()
+	}
+	f := s.Namespaces.newFlags()
+	if c.splitsNet() {
+		f &^= unix.CLONE_NEWNET
+	}
+	if f != 0 {
+		if s.Launcher.belowPID() {
+			f &^= unix.CLONE_NEWPID // comes later, see belowPIDNamespace
+		}
+		c.unshare(f)
 	}
 	switch {
+	case s.Namespaces.User.fresh && s.Launcher.foreignMaps():
 	case s.Namespaces.User.fresh && s.hostWritesMaps():
 		pidone.SendRecord(c.Builder, c.control, stage.Unshared, stage.Imm(0), stage.Imm(0))
 		t := c.Slot()
@@ -265,13 +340,21 @@ func (c *compiler) namespaces() {
 		c.Place(&mapped)
 		c.becomeGuest()
 	case s.Namespaces.User.fresh:
-		uid, gid := s.outsideIDs()
-		c.writeFile(do(DoSetgroups), "/proc/self/setgroups", "deny")
-		c.writeFile(doOn(DoMap, "uid"), "/proc/self/uid_map", fmt.Sprintf("%d %d 1\n", s.insideUID(), uid))
-		c.writeFile(doOn(DoMap, "gid"), "/proc/self/gid_map", fmt.Sprintf("%d %d 1\n", s.insideGID(), gid))
+		if !c.splitsNet() {
+			c.mapSelf()
+		}
 	default:
 		c.becomeGuest()
 	}
+}
+
+// mapSelf maps the one ID on each side that needs no privilege.
+func (c *compiler) mapSelf() {
+	uid, gid := c.spec.outsideIDs()
+	inUID, inGID := c.spec.outerIDs()
+	c.writeFile(do(DoSetgroups), "/proc/self/setgroups", "deny")
+	c.writeFile(doOn(DoMap, "uid"), "/proc/self/uid_map", fmt.Sprintf("%d %d 1\n", inUID, uid))
+	c.writeFile(doOn(DoMap, "gid"), "/proc/self/gid_map", fmt.Sprintf("%d %d 1\n", inGID, gid))
 }
 
 // becomeGuest switches to the guest's IDs where the namespace has more than
@@ -284,10 +367,6 @@ func (c *compiler) becomeGuest() {
 	}
 	if s.UID != nil {
 		u := stage.Imm(int64(*s.UID))
-		if !s.Namespaces.User.fresh && s.Namespaces.User.file == nil {
-			c.Sys(do(DoIDs), stage.Setresuid, u, u, u)
-			return
-		}
 		// Keep the rights the rest of the launch needs, also as a user that
 		// is not root.
 		keep := func(on int64) {
@@ -299,6 +378,14 @@ func (c *compiler) becomeGuest() {
 		keep(0)
 		c.Sys(do(DoIDs), stage.Prctl, stage.Imm(unix.PR_SET_DUMPABLE), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
 	}
+}
+
+// outerIDs are the guest's IDs in the first user namespace of the launch.
+func (s *Spec) outerIDs() (uid, gid uint32) {
+	if s.Launcher.innerUser() {
+		return 0, 0
+	}
+	return s.insideUID(), s.insideGID()
 }
 
 func (s *Spec) hostWritesMaps() bool { return s.UIDMap != nil }
@@ -341,8 +428,7 @@ func (c *compiler) writeFile(step stage.Step, path, data string) {
 // before the terminal exists.
 func (c *compiler) scratch() stage.Slot { return c.peer }
 
-func (c *compiler) loopback() {
-	fd := c.scratch()
+func (c *compiler) loopback(fd stage.Slot) {
 	ifr := make([]byte, 40) // struct ifreq
 	copy(ifr, "lo")
 	binary.LittleEndian.PutUint16(ifr[16:], unix.IFF_UP)
@@ -358,8 +444,15 @@ func (c *compiler) dir() {
 		dirs = nil
 	}
 	dirs = append(dirs, s.DirFallback...)
+	if s.SetPWD {
+		c.env = c.Slot()
+		c.Move(c.env, stage.Strings(s.Env))
+	}
 	var done stage.Label
 	for i, d := range dirs {
+		if s.SetPWD {
+			c.Move(c.env, stage.Strings(withPWD(s.Env, d)))
+		}
 		if i == len(dirs)-1 {
 			c.Sys(doOn(DoDir, d), stage.Chdir, stage.Str(d))
 			break
@@ -374,13 +467,25 @@ func (c *compiler) dir() {
 	c.Place(&done)
 }
 
+// withPWD returns env with PWD set, in its place if it was there.
+func withPWD(env []string, dir string) []string {
+	out := slices.Clone(env)
+	for i, e := range out {
+		if strings.HasPrefix(e, "PWD=") {
+			out[i] = "PWD=" + dir
+			return out
+		}
+	}
+	return append(out, "PWD="+dir)
+}
+
 const lastKnownCap = unix.CAP_LAST_CAP
 
 // dropBounding removes every capability that is not kept from the bounding
 // set, up to the last one the kernel has.
 func (c *compiler) dropBounding() {
 	s := c.spec
-	if s.KeepCaps {
+	if s.KeepCaps && s.Caps == AllCaps {
 		return
 	}
 	step := do(DoCaps)
@@ -431,10 +536,24 @@ func (c *compiler) setCaps(keep CapSet) {
 	}
 }
 
-// raiseAll makes effective what the change of user left permitted.
+// raiseAll makes effective what the change of user left permitted: everything
+// in a user namespace that was just made or joined.
 func (c *compiler) raiseAll() {
 	all := CapSet(1<<(lastKnownCap+1) - 1)
+	if c.spec.Namespaces.User == Share {
+		all = permitted()
+	}
 	c.Sys(do(DoIDs), stage.Capset, capHeader(), capData(all, all, 0))
+}
+
+// permitted returns the capabilities this process may have.
+func permitted() CapSet {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if unix.Capget(&hdr, &data[0]) != nil {
+		return 0
+	}
+	return CapSet(data[0].Permitted) | CapSet(data[1].Permitted)<<32
 }
 
 func (c *compiler) seccomp() {
@@ -450,24 +569,29 @@ func sockFprog(f seccompbpf.Filter) stage.Vec {
 // limitUserns forbids further user namespaces by allowing one and using it.
 func (c *compiler) limitUserns() {
 	s := c.spec
-	if s.DisableUserns {
+	if s.DisableUserns || s.Launcher.innerUser() {
 		fd, step := c.Slot(), doOn(DoUsernsLimit, "/proc/sys/user/max_user_namespaces")
+		uid, gid := s.outerIDs()
 		write := func(step stage.Step, path, data string) {
 			c.SysTo(fd, step, stage.Openat, c.procfs, stage.Str(path), stage.Imm(unix.O_WRONLY|unix.O_CLOEXEC), stage.Imm(0))
 			c.Sys(step, stage.Write, fd, stage.Str(data), stage.Imm(len(data)))
 			c.Sys(step, stage.Close, fd)
 		}
-		write(step, "sys/user/max_user_namespaces", "1")
+		if s.DisableUserns {
+			write(step, "sys/user/max_user_namespaces", "1")
+		}
 		c.Sys(do(DoUsernsLimit), stage.Unshare, stage.Imm(unix.CLONE_NEWUSER))
 		write(do(DoSetgroups), "self/setgroups", "deny")
-		write(doOn(DoMap, "uid"), "self/uid_map", fmt.Sprintf("%d %d 1\n", s.insideUID(), s.insideUID()))
-		write(doOn(DoMap, "gid"), "self/gid_map", fmt.Sprintf("%d %d 1\n", s.insideGID(), s.insideGID()))
+		write(doOn(DoMap, "uid"), "self/uid_map", fmt.Sprintf("%d %d 1\n", s.insideUID(), uid))
+		write(doOn(DoMap, "gid"), "self/gid_map", fmt.Sprintf("%d %d 1\n", s.insideGID(), gid))
 	}
 	if s.DisableUserns || s.AssertUsernsDisabled {
 		var forbidden stage.Label
 		c.SysOr(&forbidden, stage.Discard, do(DoUsernsCheck), stage.Unshare, stage.Imm(unix.CLONE_NEWUSER))
 		c.Sys(do(DoUsernsCheck), stage.Close, stage.Imm(-1)) // it worked: fail
 		c.Place(&forbidden)
+	}
+	if s.DisableUserns || s.AssertUsernsDisabled || s.Launcher.innerUser() {
 		c.Sys(do(DoUsernsCheck), stage.Close, c.procfs)
 	}
 }
@@ -482,6 +606,9 @@ func (c *compiler) terminal() {
 	c.SysTo(master, step, stage.Openat, stage.Imm(unix.AT_FDCWD), stage.Str("/dev/pts/ptmx"), stage.Imm(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC))
 	c.Sys(step, stage.Ioctl, master, stage.Imm(unix.TIOCSPTLCK), stage.Blob("\x00\x00\x00\x00"))
 	c.SysTo(c.peer, step, stage.Ioctl, master, stage.Imm(unix.TIOCGPTPEER), stage.Imm(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC))
+	if size := c.spec.TerminalSize; size != (unix.Winsize{}) {
+		c.Sys(step, stage.Ioctl, master, stage.Imm(unix.TIOCSWINSZ), winsize(size))
+	}
 	c.Move(cmsg, stage.Imm(unix.CmsgLen(4)))
 	c.Move(cmsg+1, stage.Imm(unix.SOL_SOCKET|unix.SCM_RIGHTS<<32))
 	c.Move(cmsg+2, master)
@@ -490,6 +617,15 @@ func (c *compiler) terminal() {
 	msg := stage.Vec{stage.Imm(0), stage.Imm(0), iov, stage.Imm(1), stage.SlotAddr(cmsg), stage.Imm(24), stage.Imm(0)}
 	c.Sys(step, stage.Sendmsg, stage.FD(c.control), msg, stage.Imm(0))
 	c.Sys(step, stage.Close, master)
+}
+
+// winsize encodes a struct winsize.
+func winsize(w unix.Winsize) stage.Blob {
+	var b []byte
+	for _, n := range []uint16{w.Row, w.Col, w.Xpixel, w.Ypixel} {
+		b = binary.LittleEndian.AppendUint16(b, n)
+	}
+	return stage.Blob(b)
 }
 
 // limits lowers the spec's limits to what the caller itself may have.

@@ -59,7 +59,7 @@ func hint(do string, errno unix.Errno) string {
 		return "no such path on the host"
 	case do == mounts.DoSource && errno == unix.EACCES, do == mounts.DoDevice && errno == unix.EACCES:
 		return "the user running the launch cannot reach it"
-	case (do == mounts.DoOpenDest || do == mounts.DoAttach) && errno == unix.ELOOP:
+	case (do == mounts.DoOpenDest || do == mounts.DoOnLink) && errno == unix.ELOOP:
 		return "the destination is a symbolic link; name what it points to"
 	case do == mounts.DoAttach && (errno == unix.ENOTDIR || errno == unix.EINVAL):
 		return "a directory can only be mounted on a directory and a file on a file"

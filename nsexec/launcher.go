@@ -4,6 +4,7 @@ package nsexec
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
@@ -19,7 +20,8 @@ type Launcher struct {
 	// Comm names the init, and the monitor of Exec.
 	Comm string
 	// Prefix starts every message of a failed Exec, FailStatus is its exit
-	// status. Phrase, if set, words the failed step; the errno's text follows.
+	// status. Phrase, if set, words the failed step; the errno's text follows
+	// unless the words end with a newline.
 	Prefix     string
 	FailStatus int
 	Phrase     func(do, on string) string
@@ -31,13 +33,25 @@ type Launcher struct {
 	// Forward passes signals sent to the monitor and the init on to the
 	// program's process group. A launch without a Launcher always does.
 	Forward bool
-	// DieWithParent ends the guest when the process that launched the caller
-	// ends, or the monitor. Without a PID namespace of its own only the
-	// program itself is ended, not what it started.
+	// DieWithParent ends the guest when the caller of Start or the monitor of
+	// Exec ends. Without a PID namespace of its own only the program itself is
+	// ended, not what it started. With Start and without an init, the caller
+	// must be the thread that stays: see runtime.LockOSThread.
 	DieWithParent bool
-	// Parent is the process DieWithParent watches, as seen when the launcher
-	// started.
+	// Parent is the caller's own parent, as seen when it began, for Exec to
+	// end with as well, or 0. With Start that is the caller's own business.
 	Parent int
+
+	// SeccompTwice installs the filters in the init and in the program each
+	// for itself and after the one has started the other, so that a filter may
+	// forbid what the init has done by then. Otherwise the program inherits
+	// them from the init.
+	SeccompTwice bool
+
+	// Linger lets what the program leaves behind in its PID namespace live on
+	// after it, and after the launcher. The launch itself ends with the
+	// program.
+	Linger bool
 
 	// Inherited are descriptors that only the program is to have: the monitor
 	// and the init close them.
@@ -46,6 +60,26 @@ type Launcher struct {
 	Sync []int
 	// Locks are files inside the guest on which the init holds a read lock.
 	Locks []string
+	// UserNS2 is a descriptor of a user namespace to enter when the guest's
+	// file system is complete, if not nil.
+	UserNS2 *int
+	// PIDNS is a descriptor of the PID namespace that becomes the parent of
+	// the guest's new one, if not nil.
+	PIDNS *int
+	// InnerUser puts the guest into a second user namespace inside the one
+	// its file system is set up in, so that capabilities it keeps are none
+	// over that. In the outer one its user is root.
+	InnerUser bool
+	// Announce is called by Start when the guest's first process exists and
+	// its namespaces do, before anything in them is set up. The launch goes
+	// on when it returns, and fails if it returns an error. With ForeignMaps
+	// it also has to see to it that somebody has written the ID maps.
+	Announce    func(pid int) error
+	ForeignMaps bool
+	// UnshareTexts are messages for particular errors in creating the
+	// namespaces, which go without the errno's text.
+	UnshareTexts map[unix.Errno]string
+
 	// Block is a descriptor to read a byte from before the program starts, if
 	// not nil. End of file or an error lets it start too.
 	Block *int
@@ -70,11 +104,86 @@ func (x *Launcher) failure(s stage.Step) string {
 	return x.Prefix + x.Phrase(s.Do, s.On)
 }
 
-// watchParent opens what the init must watch to end with the monitor and its
+func (x *Launcher) announces() bool   { return x != nil && x.Announce != nil }
+func (x *Launcher) foreignMaps() bool { return x != nil && x.ForeignMaps }
+func (x *Launcher) innerUser() bool   { return x != nil && x.InnerUser }
+func (x *Launcher) belowPID() bool    { return x != nil && x.PIDNS != nil }
+func (x *Launcher) linger() bool      { return x != nil && x.Linger }
+
+// prepareEnd makes what the init tells the monitor of the program's end with,
+// where it is not its own.
+func (x *Launcher) prepareEnd(c *compiler) {
+	if x.linger() && c.spec.Init {
+		c.ended = c.Slot()
+		c.SysTo(c.ended, do("watch for the end"), stage.Eventfd2, stage.Imm(0), stage.Imm(unix.EFD_CLOEXEC))
+	}
+}
+
+// unshare makes new namespaces.
+func (c *compiler) unshare(flags int) {
+	s, x := do(DoUnshare), c.spec.Launcher
+	if !c.monitor || len(x.UnshareTexts) == 0 {
+		c.Sys(s, stage.Unshare, stage.Imm(flags))
+		return
+	}
+	var failed, done stage.Label
+	c.SysOr(&failed, stage.Discard, s, stage.Unshare, stage.Imm(flags))
+	c.Jump(&done)
+	c.Place(&failed)
+	for _, e := range slices.Sorted(maps.Keys(x.UnshareTexts)) {
+		var other stage.Label
+		text := x.Prefix + x.UnshareTexts[e] + "\n"
+		c.If(stage.Jne, stage.FailedErrno, stage.Imm(-int64(e)), &other)
+		c.Try(stage.Discard, do("report the failure"), stage.Write, stage.Imm(2), stage.Str(text), stage.Imm(len(text)))
+		c.Sys(do("exit"), stage.ExitGroup, stage.Imm(x.FailStatus))
+		c.Place(&other)
+	}
+	c.Jump(&c.Fail)
+	c.Place(&done)
+}
+
+// joinUserNS2 leaves the user namespace the set-up was done in.
+func (x *Launcher) joinUserNS2(c *compiler) {
+	if x == nil || x.UserNS2 == nil {
+		return
+	}
+	c.Sys(do(DoUserNS2), stage.Setns, stage.FD(*x.UserNS2), stage.Imm(unix.CLONE_NEWUSER))
+	c.Try(stage.Discard, do(DoUserNS2), stage.Close, stage.FD(*x.UserNS2))
+}
+
+// belowPIDNamespace makes the guest's new PID namespace a child of PIDNS.
+// Only a process inside that can, so there is one more on the way. It waits for
+// the init and ends as that did.
+func (x *Launcher) belowPIDNamespace(c *compiler) {
+	if !x.belowPID() {
+		return
+	}
+	pid, status, tmp := c.Slot(), c.Slot(), c.Slot()
+	var child, wait stage.Label
+	step := do("wait for the init")
+	if x.announces() {
+		c.awaitHost()
+	}
+	c.Sys(do(DoUnshare), stage.Unshare, stage.Imm(unix.CLONE_NEWPID))
+	c.Fork(pid, do(DoFork), unix.CLONE_VM|int64(unix.SIGCHLD), &child)
+	if x.announces() {
+		pidone.SendRecord(c.Builder, c.control, stage.Started, stage.Imm(0), stage.Imm(0))
+	}
+	if c.control >= 0 {
+		c.Sys(step, stage.Close, stage.FD(c.control))
+	}
+	c.Place(&wait)
+	c.SysTo(tmp, step, stage.Wait4, pid, stage.SlotAddr(status), stage.Imm(0), stage.Imm(0))
+	c.If(stage.Jlt, tmp, stage.Imm(1), &wait)
+	pidone.ExitWith(c.Builder, status, tmp)
+	c.Place(&child)
+}
+
+// watchParent opens what the guest must watch to end with the monitor and its
 // parent. A pidfd becomes readable when the process is gone, whichever of its
 // threads forked, and there is no moment at which it misses that.
 func (x *Launcher) watchParent(c *compiler) {
-	if x == nil || !x.DieWithParent || !c.spec.Init {
+	if x == nil || !x.DieWithParent || !c.monitor {
 		return
 	}
 	s := stage.Step{Do: "watch the parent process"}
@@ -83,93 +192,136 @@ func (x *Launcher) watchParent(c *compiler) {
 		c.SysTo(fd, s, stage.PidfdOpen, pid, stage.Imm(0))
 		c.alive = append(c.alive, fd)
 	}
-	if c.monitor {
-		self := c.Slot()
-		c.SysTo(self, s, stage.Getpid)
-		watch(self)
-	}
+	self := c.Slot()
+	c.SysTo(self, s, stage.Getpid)
+	watch(self)
 	if x.Parent > 0 {
 		watch(stage.Imm(x.Parent))
+		// It was the parent all the time, so the pidfd is no other process's.
+		var ours stage.Label
+		ppid := c.Slot()
+		c.SysTo(ppid, s, stage.Getppid)
+		c.If(stage.Jeq, ppid, stage.Imm(x.Parent), &ours)
+		c.Sys(s, stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
+		c.Place(&ours)
 	}
 }
 
-// dieWithParent is DieWithParent for a launch without an init.
+// dieWithParent is DieWithParent for the program itself where there is no
+// namespace whose end is its end. It asks for a signal and then makes sure that
+// it did not ask too late.
 func (x *Launcher) dieWithParent(c *compiler) {
 	if x == nil || !x.DieWithParent {
 		return
 	}
-	c.pdeathsig()
-	if c.spec.Namespaces.PID == Share && !c.monitor && x.Parent > 0 {
-		c.orphanCheck(stage.Imm(x.Parent))
+	s := stage.Step{Do: "ask to die with the parent"}
+	c.Sys(s, stage.Prctl, stage.Imm(unix.PR_SET_PDEATHSIG), stage.Imm(int64(unix.SIGKILL)), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+	polls, r := c.Slots(len(c.alive)+1), c.Slot()
+	n := 0
+	for _, fd := range c.alive {
+		c.Add(polls+stage.Slot(n), fd, stage.Imm(unix.POLLIN<<32))
+		n++
 	}
-}
-
-func (c *compiler) pdeathsig() {
-	c.Sys(stage.Step{Do: "ask to die with the parent"}, stage.Prctl, stage.Imm(unix.PR_SET_PDEATHSIG), stage.Imm(int64(unix.SIGKILL)), stage.Imm(0), stage.Imm(0), stage.Imm(0))
-}
-
-// orphanCheck ends the process if it has lost its parent before it could ask
-// to be told.
-func (c *compiler) orphanCheck(parent stage.Arg) {
-	ppid := c.Slot()
-	var ok stage.Label
-	s := stage.Step{Do: "check the parent process"}
-	c.SysTo(ppid, s, stage.Getppid)
-	c.If(stage.Jeq, ppid, parent, &ok)
+	if c.control >= 0 { // a peer that is gone is reported unasked
+		c.Move(polls+stage.Slot(n), stage.Imm(int64(c.control)))
+		n++
+	}
+	var alive stage.Label
+	c.SysTo(r, s, stage.Ppoll, stage.SlotAddr(polls), stage.Imm(n), stage.Blob(make([]byte, 16)), stage.Imm(0), stage.Imm(8))
+	c.If(stage.Jeq, r, stage.Imm(0), &alive)
 	c.Sys(s, stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
-	c.Place(&ok)
+	c.Place(&alive)
 }
 
-// monitor is what the process that was the launcher does while the guest runs.
+// monitor is what the process that was the launcher does while the guest runs:
+// wait for it, and perhaps for the parent and for signals to forward. Others
+// act on the monitor as they did on the launcher.
 func (x *Launcher) monitor(c *compiler, pid stage.Slot) {
 	var (
 		status = c.Slot()
 		tmp    = c.Slot()
-		wait   stage.Label
-		gone   stage.Label
+		polls  = c.Slots(4) // the guest, its program, the parent, signals
+		info   = c.Mem(128)
 		step   = stage.Step{Do: "wait for the guest"}
-	)
-	if x.DieWithParent && x.Parent > 0 {
-		c.pdeathsig()
-		c.orphanCheck(stage.Imm(x.Parent))
-	}
-	c.name(x.comm())
-	if x.Forward {
-		x.forwardingMonitor(c, pid, status, tmp)
-		return
-	}
-	c.Sys(step, stage.RtSigprocmask, stage.Imm(unix.SIG_SETMASK), c.oldMask, stage.Imm(0), stage.Imm(8))
-	c.Sys(step, stage.CloseRange, stage.Imm(3), stage.Imm(1<<32-1), stage.Imm(0))
-	c.Place(&wait)
-	c.Try(tmp, step, stage.Wait4, pid, stage.SlotAddr(status), stage.Imm(0), stage.Imm(0))
-	c.If(stage.Jeq, tmp, stage.Imm(-int64(unix.EINTR)), &wait)
-	c.If(stage.Jlt, tmp, stage.Imm(0), &gone)
-	pidone.ExitWith(c.Builder, status, tmp)
-	c.Place(&gone)
-	c.Sys(step, stage.ExitGroup, stage.Imm(1))
-}
 
-func (x *Launcher) forwardingMonitor(c *compiler, pid, status, tmp stage.Slot) {
-	var (
-		sigfd      = c.Slot()
-		info       = c.Mem(128)
-		loop, reap stage.Label
-		step       = stage.Step{Do: "wait for the guest"}
-		all        = stage.Blob("\xff\xff\xff\xff\xff\xff\xff\xff")
+		loop, ended, gone stage.Label
 	)
-	c.Sys(step, stage.CloseRange, stage.Imm(3), stage.Imm(1<<32-1), stage.Imm(0))
-	c.SysTo(sigfd, step, stage.Signalfd4, stage.Imm(-1), all, stage.Imm(8), stage.Imm(unix.SFD_CLOEXEC))
-	c.Place(&loop)
-	c.Sys(step, stage.Read, sigfd, info, stage.Imm(128))
-	c.Load32(tmp, info, stage.Imm(0))
-	c.If(stage.Jeq, tmp, stage.Imm(int64(unix.SIGCHLD)), &reap)
-	c.Try(stage.Discard, stage.Step{Do: "forward a signal"}, stage.Kill, pid, tmp)
-	c.Jump(&loop)
-	c.Place(&reap)
-	c.Try(tmp, step, stage.Wait4, stage.Imm(-1), stage.SlotAddr(status), stage.Imm(unix.WNOHANG), stage.Imm(0))
-	c.If(stage.Jlt, tmp, stage.Imm(1), &loop)
-	c.If(stage.Jne, tmp, pid, &reap)
-	pidone.ExitWith(c.Builder, status, tmp)
+	c.name(x.comm())
+	// It shares namespaces with the guest, which shall not get at it.
+	c.Sys(do(DoName), stage.Prctl, stage.Imm(unix.PR_SET_DUMPABLE), stage.Imm(0), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+	c.Sys(do(DoNoNewPrivs), stage.Prctl, stage.Imm(unix.PR_SET_NO_NEW_PRIVS), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+	c.setCaps(0)
+	const pollIn, happened = unix.POLLIN << 32, -1 << 48
+	fds := polls
+	watch := func(fd stage.Arg) { c.Add(fds, fd, stage.Imm(pollIn)); fds++ }
+	if c.ended != 0 { // between two ranges, of which one may be empty
+		c.Add(tmp, c.ended, stage.Imm(-1))
+		c.Try(stage.Discard, step, stage.CloseRange, stage.Imm(3), tmp, stage.Imm(0))
+		c.Add(tmp, c.ended, stage.Imm(1))
+		c.Try(stage.Discard, step, stage.CloseRange, tmp, stage.Imm(1<<32-1), stage.Imm(0))
+	} else {
+		c.Sys(step, stage.CloseRange, stage.Imm(3), stage.Imm(1<<32-1), stage.Imm(0))
+	}
+	c.SysTo(tmp, step, stage.PidfdOpen, pid, stage.Imm(0))
+	watch(tmp)
+	if c.ended != 0 {
+		watch(c.ended)
+	}
+	parent := stage.Slot(0)
+	if x.DieWithParent && x.Parent > 0 {
+		parent = fds
+		c.SysTo(tmp, step, stage.PidfdOpen, stage.Imm(x.Parent), stage.Imm(0))
+		watch(tmp)
+		c.SysTo(tmp, step, stage.Getppid)
+		c.If(stage.Jne, tmp, stage.Imm(x.Parent), &gone)
+	}
+	signals := stage.Slot(0)
+	if x.Forward {
+		signals = fds
+		c.SysTo(tmp, step, stage.Signalfd4, stage.Imm(-1), stage.Blob("\xff\xff\xff\xff\xff\xff\xff\xff"), stage.Imm(8), stage.Imm(unix.SFD_CLOEXEC))
+		watch(tmp)
+	} else {
+		c.Sys(step, stage.RtSigprocmask, stage.Imm(unix.SIG_SETMASK), c.oldMask, stage.Imm(0), stage.Imm(8))
+	}
+	if fds == polls+1 { // nothing else to wait for
+		c.Place(&loop)
+		c.Try(tmp, step, stage.Wait4, pid, stage.SlotAddr(status), stage.Imm(0), stage.Imm(0))
+		c.If(stage.Jeq, tmp, stage.Imm(-int64(unix.EINTR)), &loop)
+		c.If(stage.Jlt, tmp, stage.Imm(0), &gone)
+		pidone.ExitWith(c.Builder, status, tmp)
+	} else {
+		c.Place(&loop)
+		c.Try(tmp, step, stage.Ppoll, stage.SlotAddr(polls), stage.Imm(int64(fds-polls)), stage.Imm(0), stage.Imm(0), stage.Imm(8))
+		c.If(stage.Jlt, tmp, stage.Imm(1), &loop)
+		var lingers stage.Label
+		if c.ended != 0 {
+			c.If(stage.Jset, polls+1, stage.Imm(happened), &lingers)
+		}
+		c.If(stage.Jset, polls, stage.Imm(happened), &ended)
+		if parent != 0 {
+			c.If(stage.Jset, parent, stage.Imm(happened), &gone)
+		}
+		if signals != 0 {
+			c.And(tmp, signals, stage.Imm(0x7fffffff))
+			c.Sys(step, stage.Read, tmp, info, stage.Imm(128))
+			c.Load32(tmp, info, stage.Imm(0))
+			c.If(stage.Jeq, tmp, stage.Imm(int64(unix.SIGCHLD)), &loop)
+			c.Try(stage.Discard, stage.Step{Do: "forward a signal"}, stage.Kill, pid, tmp)
+		}
+		c.Jump(&loop)
+		if c.ended != 0 {
+			c.Place(&lingers)
+			c.Sys(step, stage.Read, c.ended, stage.SlotAddr(status), stage.Imm(8))
+			c.Add(tmp, status, stage.Imm(-1))
+			c.Sys(do("exit"), stage.ExitGroup, tmp)
+		}
+		c.Place(&ended)
+		c.Try(tmp, step, stage.Wait4, pid, stage.SlotAddr(status), stage.Imm(0), stage.Imm(0))
+		c.If(stage.Jlt, tmp, stage.Imm(0), &gone)
+		pidone.ExitWith(c.Builder, status, tmp)
+	}
+	c.Place(&gone)
+	c.Sys(step, stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
 }
 
 // lock takes the read locks, which belong to the init and end with it.
@@ -185,7 +337,7 @@ func (x *Launcher) lock(c *compiler) {
 		s := doOn(DoLock, path)
 		flock := make([]byte, 32) // the whole file
 		binary.LittleEndian.PutUint16(flock, unix.F_RDLCK)
-		c.SysTo(fd, s, stage.Openat, stage.Imm(unix.AT_FDCWD), stage.Str(path), stage.Imm(unix.O_RDONLY|unix.O_CLOEXEC), stage.Imm(0))
+		c.SysTo(fd, doOn(DoOpenLock, path), stage.Openat, stage.Imm(unix.AT_FDCWD), stage.Str(path), stage.Imm(unix.O_RDONLY|unix.O_CLOEXEC), stage.Imm(0))
 		c.Sys(s, stage.Fcntl, fd, stage.Imm(unix.F_SETLK), stage.Blob(flock))
 	}
 }
@@ -206,8 +358,8 @@ func (x *Launcher) beforeExec(c *compiler) {
 	if x == nil {
 		return
 	}
-	if x.DieWithParent && x.reaper() && !c.spec.Init {
-		c.pdeathsig()
+	if x.reaper() && !c.spec.Init {
+		x.dieWithParent(c)
 	}
 	if c.spec.Init || x.reaper() {
 		for _, fd := range x.Sync {
@@ -243,6 +395,16 @@ func (c *compiler) reportFailure() {
 	c.Load64(iov+2, at, last)
 	c.Add(at, at, stage.Imm(8))
 	c.Load64(iov+3, at, last)
-	c.Try(stage.Discard, do("report the failure"), stage.Writev, stage.Imm(2), stage.SlotAddr(iov), stage.Imm(2))
+	// A text that ends its line needs no errno behind it.
+	var whole stage.Label
+	count := c.Slot()
+	c.Move(count, stage.Imm(1))
+	c.Add(at, iov, stage.Imm(-4))
+	c.Load32(at, at, iov+1)
+	c.Shr(at, at, stage.Imm(24))
+	c.If(stage.Jeq, at, stage.Imm('\n'), &whole)
+	c.Move(count, stage.Imm(2))
+	c.Place(&whole)
+	c.Try(stage.Discard, do("report the failure"), stage.Writev, stage.Imm(2), stage.SlotAddr(iov), count)
 	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(c.spec.Launcher.FailStatus))
 }

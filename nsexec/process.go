@@ -17,8 +17,9 @@ import (
 
 // A Process is a running guest. Its methods may be called from any goroutine.
 //
-// It owns two descriptors and one goroutine until the guest has ended, and
-// nothing afterwards.
+// It owns two descriptors and one goroutine until the guest has ended. The
+// goroutine then waits a moment more for the kernel to take the namespaces
+// down.
 type Process struct {
 	pid      int
 	pidfd    int
@@ -26,7 +27,9 @@ type Process struct {
 	control  *os.File
 	terminal *os.File
 	eof      bool
+	linger   bool // the end of the program is the end of the process
 
+	started    time.Time
 	execErr    unix.Errno
 	execStatus int
 
@@ -45,6 +48,8 @@ type Status struct {
 	Killed bool
 	// ExecErr is why the program could not be executed, or 0.
 	ExecErr unix.Errno
+	// Wall is the time from the start of the program to the guest's end.
+	Wall time.Duration
 	// User and System are the CPU time, and MaxRSS the largest resident size
 	// in bytes, of everything in the guest that was waited for.
 	User, System time.Duration
@@ -125,6 +130,10 @@ func (p *Process) wait() {
 			break
 		}
 	}
+	if reported && p.linger { // the rest of the guest is on its own
+		p.finish(st)
+		return
+	}
 	info, usage, err := waitPidfd(p.pidfd)
 	switch {
 	case err != nil && !reported: // reaped by somebody else in this process
@@ -136,9 +145,14 @@ func (p *Process) wait() {
 			st.Killed = st.Signal == unix.SIGKILL
 		}
 	}
+	p.finish(st)
+}
+
+func (p *Process) finish(st Status) {
 	if p.execErr != 0 {
 		st.ExecErr = p.execErr
 	}
+	st.Wall = time.Since(p.started)
 	p.control.Close()
 	p.mu.Lock()
 	p.held = false

@@ -8,6 +8,7 @@ import (
 	"github.com/populationgenomics/postern-go/mounts"
 	"github.com/populationgenomics/postern-go/pidone"
 	"github.com/populationgenomics/postern-go/seccompbpf"
+	"golang.org/x/sys/unix"
 )
 
 // A Spec describes one launch. It is a value and may be reused; a launch does
@@ -24,6 +25,8 @@ type Spec struct {
 	// to use instead when Dir cannot be entered.
 	Dir         string
 	DirFallback []string
+	// SetPWD puts the directory that was entered into the environment as PWD.
+	SetPWD bool
 
 	// Stdin, Stdout and Stderr become descriptors 0 to 2; nil is /dev/null.
 	// A directory is refused: it would be a way out of the guest's root.
@@ -62,14 +65,16 @@ type Spec struct {
 	// Caps are the capabilities the guest keeps; the zero value keeps none,
 	// in any of the five sets. (Without a new user namespace a caller that is
 	// not privileged cannot empty the bounding set, and no_new_privs makes it
-	// inert.) AllCaps with KeepCaps leaves them untouched.
+	// inert.) AllCaps with KeepCaps leaves them untouched, and KeepCaps
+	// with another set takes the rest from the bounding set only.
 	Caps     CapSet
 	KeepCaps bool
 	// AllowNewPrivs lets set-user-ID programs and file capabilities take
 	// effect. It cannot be combined with Seccomp.
 	AllowNewPrivs bool
 	// Seccomp filters are installed in order just before the program is
-	// executed.
+	// started, in the init too: a filter that keeps the init from starting the
+	// program fails the launch.
 	Seccomp []seccompbpf.Filter
 	// DisableUserns keeps the guest from creating user namespaces. It needs a
 	// new user namespace.
@@ -87,6 +92,8 @@ type Spec struct {
 	// as its controlling terminal and standard streams; [Process.Terminal] is
 	// the other side. It needs Init and a [mounts.Dev] at /dev.
 	Terminal bool
+	// TerminalSize is the size of that terminal from the start.
+	TerminalSize unix.Winsize
 	// Limits are the program's resource limits. A limit above the caller's
 	// own hard limit is lowered to that.
 	Limits []pidone.Limit

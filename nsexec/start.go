@@ -8,7 +8,10 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
 	"golang.org/x/sys/unix"
@@ -174,8 +177,8 @@ func errnoOf(err error) unix.Errno {
 
 // await follows the launch until the program runs.
 func (l *launch) await() (*Process, error) {
-	p := &Process{control: l.control, done: make(chan struct{})}
-	if l.spec.Namespaces.PID == Share { // the stage itself becomes the program
+	p := &Process{linger: l.spec.Init && l.spec.Launcher.linger(), control: l.control, done: make(chan struct{})}
+	if l.spec.Namespaces.PID == Share && !l.spec.Launcher.announces() { // the stage itself becomes the program
 		if err := l.hold(p, l.stage); err != nil {
 			return nil, l.abandon(p, err)
 		}
@@ -203,7 +206,7 @@ func (l *launch) await() (*Process, error) {
 				_, err = l.control.Write([]byte{1})
 			}
 		case stage.Started:
-			err = l.hold(p, int(rec.A))
+			err = l.started(p, int(rec.A))
 		case stage.Terminal:
 			p.terminal, l.term = l.term, nil
 		case stage.ExecError:
@@ -219,16 +222,67 @@ func (l *launch) await() (*Process, error) {
 	}
 }
 
+// started takes hold of the guest's first process. Whoever is to be told of it
+// is, and only then it goes on.
+func (l *launch) started(p *Process, pid int) error {
+	x := l.spec.Launcher
+	switch {
+	case !x.announces():
+		return l.hold(p, pid)
+	case x.belowPID() && !p.held:
+		return l.hold(p, pid) // the init is yet to come, as a child of this one
+	case x.belowPID():
+		var err error
+		if pid, err = onlyChild(p.pid); err != nil {
+			return err
+		}
+	default:
+		if err := l.holdQuietly(p, pid); err != nil {
+			return err
+		}
+	}
+	if err := x.Announce(pid); err != nil {
+		return err
+	}
+	return l.goOn()
+}
+
+// onlyChild returns the child of a process that has one, from a namespace
+// where that has another number.
+func onlyChild(pid int) (int, error) {
+	path := fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("find the init below the PID namespace: %w", err)
+	}
+	child, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return 0, fmt.Errorf("find the init below the PID namespace: %s: %w", path, err)
+	}
+	return child, nil
+}
+
 // hold opens the pidfd of the process that is to be signalled and lets it go
 // on. It waits for our byte, and if that is ever answered it was alive after
 // the pidfd existed: the pidfd cannot be a recycled one's.
 func (l *launch) hold(p *Process, pid int) error {
+	if err := l.holdQuietly(p, pid); err != nil {
+		return err
+	}
+	return l.goOn()
+}
+
+func (l *launch) holdQuietly(p *Process, pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return &StartError{Step: "take hold of the init (pidfd_open)", Errno: errnoOf(err), Hint: "a stop could not be sure of reaching it"}
 	}
 	p.pid, p.pidfd, p.held = pid, fd, true
-	_, err = l.control.Write([]byte{1})
+	return nil
+}
+
+func (l *launch) goOn() error {
+	_, err := l.control.Write([]byte{1})
 	if errors.Is(err, unix.EPIPE) { // it has failed already and said why
 		err = nil
 	}
@@ -238,8 +292,11 @@ func (l *launch) hold(p *Process, pid int) error {
 // run hands over to the process once the launch has succeeded.
 func (l *launch) run(p *Process) *Process {
 	l.control = nil
-	l.reap(p)
-	go p.wait()
+	p.started = time.Now()
+	go func() {
+		p.wait()
+		l.reap(p)
+	}()
 	return p
 }
 
@@ -248,7 +305,7 @@ func (l *launch) abandon(p *Process, cause error) error {
 	if p.held {
 		unix.PidfdSendSignal(p.pidfd, unix.SIGKILL, nil, 0)
 	}
-	l.control.Close() // whatever still runs of it reads end of file and exits
+	l.hangUp(p)
 	l.reap(p)
 	if p.held {
 		waitPidfd(p.pidfd)
@@ -260,9 +317,27 @@ func (l *launch) abandon(p *Process, cause error) error {
 	return cause
 }
 
+// hangUp makes whatever still runs of a launch read end of file and exit. An
+// init that has not been announced yet still is our child to wait for, so it
+// takes hold of that.
+func (l *launch) hangUp(p *Process) {
+	defer l.control.Close()
+	conn, err := l.control.SyscallConn()
+	if err != nil {
+		return
+	}
+	conn.Control(func(fd uintptr) { err = unix.Shutdown(int(fd), unix.SHUT_WR) })
+	for err == nil && !p.held {
+		var rec stage.Record
+		if rec, _, err = l.receive(); err == nil && rec.Kind == stage.Started {
+			err = l.holdQuietly(p, int(rec.A))
+		}
+	}
+}
+
 // reap waits for the stage, unless it is the guest itself.
 func (l *launch) reap(p *Process) {
-	if l.stage == 0 || p.held && p.pid == l.stage {
+	if l.stage == 0 || p.pid == l.stage {
 		return
 	}
 	for {

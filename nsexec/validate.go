@@ -32,7 +32,7 @@ func (s *Spec) Validate() error {
 		errs = append(errs, &SpecError{Field: field, Reason: fmt.Sprintf(format, args...)})
 	}
 	n := s.Namespaces
-	if s.Path == "" {
+	if s.Path == "" && s.Launcher == nil {
 		bad("Path", "is empty")
 	}
 	if len(s.Args) == 0 {
@@ -61,7 +61,7 @@ func (s *Spec) Validate() error {
 		if err := mounts.Validate(s.Mounts.Ops); err != nil {
 			errs = append(errs, err)
 		}
-		if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
+		if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") && s.Launcher == nil {
 			bad("Dir", "%q is not absolute", s.Dir)
 		}
 	}

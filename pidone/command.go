@@ -29,6 +29,9 @@ type Command struct {
 	Path string   // looked up along PATH of Env if it has no slash
 	Args []string // with argv[0]
 	Env  []string
+	// EnvAt, when not nil, is the address of the environment to pass instead
+	// of Env, which then only says where to search.
+	EnvAt stage.Arg
 
 	// OwnGroup puts the command into a process group of its own.
 	OwnGroup bool
@@ -100,11 +103,14 @@ func (c Command) Emit(b *stage.Builder) {
 
 	var (
 		r, denied = b.Slot(), b.Slot()
-		env       = stage.Strings(c.Env)
+		env       = c.EnvAt
 		argv      = stage.Strings(c.Args)
 		giveUp    stage.Label
 		scripts   []func()
 	)
+	if env == nil {
+		env = stage.Strings(c.Env)
+	}
 	for _, p := range c.candidates() {
 		var next, isDenied, script stage.Label
 		b.Try(r, step("execute"), stage.Execve, stage.Str(p), argv, env)

@@ -34,6 +34,12 @@ type Init struct {
 	AwaitHost bool
 	// Forward passes signals on to the command's process group.
 	Forward bool
+	// Linger makes the init outlive the command as long as anything else in
+	// the namespace lives, and the end of Control's other side; it exits with
+	// the command's status all the same. At the end of the command it adds 1 +
+	// that status to Event, an eventfd, if that is not 0.
+	Linger bool
+	Event  stage.Slot
 	// Before runs in the init before it starts the command.
 	Before func(*stage.Builder)
 	// Detach closes, in the init once the command runs, what only the command
@@ -98,7 +104,7 @@ func (in Init) Emit(b *stage.Builder) {
 	const pollIn, happened = unix.POLLIN << 32, -1 << 48
 	b.Add(polls, sigfd, stage.Imm(pollIn))
 	n := 1
-	if in.Control >= 0 {
+	if in.Control >= 0 && !in.Linger {
 		b.Move(polls+1, stage.Imm(int64(in.Control)|pollIn))
 		n++
 	}
@@ -124,13 +130,29 @@ func (in Init) Emit(b *stage.Builder) {
 
 	b.Place(&reap)
 	b.Try(tmp, step("reap"), stage.Wait4, stage.Imm(-1), stage.SlotAddr(status), stage.Imm(unix.WNOHANG), stage.SlotAddr(rusage))
+	var empty stage.Label
+	if in.Linger {
+		b.If(stage.Jeq, tmp, stage.Imm(-int64(unix.ECHILD)), &empty)
+	}
 	b.If(stage.Jlt, tmp, stage.Imm(1), &poll)
 	b.If(stage.Jne, tmp, pid, &reap)
 	if in.Control >= 0 {
 		b.Move(rec, stage.Imm(stage.Exited))
 		b.Try(stage.Discard, step("report the command's end"), stage.Write, stage.FD(in.Control), stage.SlotAddr(rec), stage.Imm(stage.RecordSize+RusageSize))
 	}
-	ExitWith(b, status, tmp)
+	if in.Linger {
+		code, event := b.Slot(), b.Slot()
+		exitCode(b, code, status)
+		if in.Event != 0 {
+			b.Add(event, code, stage.Imm(1))
+			b.Try(stage.Discard, step("report the command's end"), stage.Write, in.Event, stage.SlotAddr(event), stage.Imm(8))
+		}
+		b.Jump(&reap)
+		b.Place(&empty)
+		b.Sys(step("exit with the command's status"), stage.ExitGroup, code)
+	} else {
+		ExitWith(b, status, tmp)
+	}
 
 	b.Place(&gone)
 	b.Sys(step("exit"), stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
@@ -143,16 +165,20 @@ func (in Init) Emit(b *stage.Builder) {
 // ExitWith adds an exit with the status a shell would give a command with this
 // wait status: its own, or 128 + N if signal N ended it.
 func ExitWith(b *stage.Builder, status, tmp stage.Slot) {
-	var exited stage.Label
-	s := stage.Step{Do: "exit with the command's status"}
-	b.And(tmp, status, stage.Imm(0x7f))
-	b.If(stage.Jeq, tmp, stage.Imm(0), &exited)
-	b.Add(tmp, tmp, stage.Imm(128))
-	b.Sys(s, stage.ExitGroup, tmp)
+	exitCode(b, tmp, status)
+	b.Sys(stage.Step{Do: "exit with the command's status"}, stage.ExitGroup, tmp)
+}
+
+func exitCode(b *stage.Builder, code, status stage.Slot) {
+	var exited, done stage.Label
+	b.And(code, status, stage.Imm(0x7f))
+	b.If(stage.Jeq, code, stage.Imm(0), &exited)
+	b.Add(code, code, stage.Imm(128))
+	b.Jump(&done)
 	b.Place(&exited)
-	b.Shr(tmp, status, stage.Imm(8))
-	b.And(tmp, tmp, stage.Imm(0xff))
-	b.Sys(s, stage.ExitGroup, tmp)
+	b.Shr(code, status, stage.Imm(8))
+	b.And(code, code, stage.Imm(0xff))
+	b.Place(&done)
 }
 
 // sendRecord writes a status record composed in the slots from rec on.

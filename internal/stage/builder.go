@@ -11,6 +11,7 @@ type Builder struct {
 	Texts func(Step) string
 
 	ops  []Op
+	args []Arg
 	slot int
 	mem  int
 }
@@ -44,10 +45,20 @@ func (b *Builder) Mem(n int) Mem {
 func (b *Builder) Place(l *Label) { l.index = len(b.ops) + 1 }
 
 // Emit adds an operation as it is.
-func (b *Builder) Emit(op Op) {
+func (b *Builder) Emit(op Op) { b.emit(op, op.Args) }
+
+// emit adds an operation with these operands. They live together: a slice of
+// their own for each operation would be most of the cost of building a program.
+func (b *Builder) emit(op Op, args []Arg) {
 	if b.ops == nil {
 		b.ops = make([]Op, 0, 512) // a hardened launch has about 350
 	}
+	if len(b.args)+len(args) > cap(b.args) {
+		b.args = make([]Arg, 0, max(1500, len(args)))
+	}
+	from := len(b.args)
+	b.args = append(b.args, args...)
+	op.Args = b.args[from:len(b.args):len(b.args)]
 	b.ops = append(b.ops, op)
 }
 
@@ -56,18 +67,18 @@ func (b *Builder) Sys(s Step, c Call, args ...Arg) { b.SysTo(Discard, s, c, args
 
 // SysTo is Sys and keeps the result.
 func (b *Builder) SysTo(dst Slot, s Step, c Call, args ...Arg) {
-	b.Emit(Op{Kind: Sys, Dst: dst, Call: c, Args: args, OnErr: &b.Fail, Step: s})
+	b.emit(Op{Kind: Sys, Dst: dst, Call: c, OnErr: &b.Fail, Step: s}, args)
 }
 
 // Try adds a system call that may fail: the program carries on either way
 // and can test dst, which then holds a negative errno.
 func (b *Builder) Try(dst Slot, s Step, c Call, args ...Arg) {
-	b.Emit(Op{Kind: Sys, Dst: dst, Call: c, Args: args, Step: s})
+	b.emit(Op{Kind: Sys, Dst: dst, Call: c, Step: s}, args)
 }
 
 // SysOr adds a system call that goes to onErr when it fails.
 func (b *Builder) SysOr(onErr *Label, dst Slot, s Step, c Call, args ...Arg) {
-	b.Emit(Op{Kind: Sys, Dst: dst, Call: c, Args: args, OnErr: onErr, Step: s})
+	b.emit(Op{Kind: Sys, Dst: dst, Call: c, OnErr: onErr, Step: s}, args)
 }
 
 // Fork adds a clone with these flags. The child goes on at child; the parent
@@ -79,38 +90,38 @@ func (b *Builder) Fork(dst Slot, s Step, flags int64, child *Label) {
 // ForkPidfd is Fork; with CLONE_PIDFD among the flags a pidfd of the child is
 // stored at the address pidfd.
 func (b *Builder) ForkPidfd(dst Slot, s Step, flags int64, pidfd Arg, child *Label) {
-	b.Emit(Op{Kind: Fork, Dst: dst, Call: Clone, OnErr: &b.Fail, Target: child, Step: s,
-		Args: []Arg{Imm(flags), Imm(0), pidfd, Imm(0), Imm(0)}})
+	b.emit(Op{Kind: Fork, Dst: dst, Call: Clone, OnErr: &b.Fail, Target: child, Step: s},
+		[]Arg{Imm(flags), Imm(0), pidfd, Imm(0), Imm(0)})
 }
 
 // Move sets a slot.
 func (b *Builder) Move(dst Slot, v Arg) { b.Add(dst, v, Imm(0)) }
 
 // Add sets dst to x + y.
-func (b *Builder) Add(dst Slot, x, y Arg) { b.Emit(Op{Kind: Add, Dst: dst, Args: []Arg{x, y}}) }
+func (b *Builder) Add(dst Slot, x, y Arg) { b.emit(Op{Kind: Add, Dst: dst}, []Arg{x, y}) }
 
 // And sets dst to x & y.
-func (b *Builder) And(dst Slot, x, y Arg) { b.Emit(Op{Kind: And, Dst: dst, Args: []Arg{x, y}}) }
+func (b *Builder) And(dst Slot, x, y Arg) { b.emit(Op{Kind: And, Dst: dst}, []Arg{x, y}) }
 
 // Shr sets dst to x >> n.
-func (b *Builder) Shr(dst Slot, x, n Arg) { b.Emit(Op{Kind: Shr, Dst: dst, Args: []Arg{x, n}}) }
+func (b *Builder) Shr(dst Slot, x, n Arg) { b.emit(Op{Kind: Shr, Dst: dst}, []Arg{x, n}) }
 
 // Load32 sets dst to the 32-bit word at base + off.
 func (b *Builder) Load32(dst Slot, base, off Arg) {
-	b.Emit(Op{Kind: Ld32, Dst: dst, Args: []Arg{base, off}})
+	b.emit(Op{Kind: Ld32, Dst: dst}, []Arg{base, off})
 }
 
 // Load64 sets dst to the 64-bit word at base + off.
 func (b *Builder) Load64(dst Slot, base, off Arg) {
-	b.Emit(Op{Kind: Ld64, Dst: dst, Args: []Arg{base, off}})
+	b.emit(Op{Kind: Ld64, Dst: dst}, []Arg{base, off})
 }
 
 // Jump goes to l.
-func (b *Builder) Jump(l *Label) { b.Emit(Op{Kind: Jmp, Target: l}) }
+func (b *Builder) Jump(l *Label) { b.emit(Op{Kind: Jmp, Target: l}, nil) }
 
 // If goes to l when the comparison k (Jeq, Jne, Jlt, Jset) of x and y holds.
 func (b *Builder) If(k Kind, x, y Arg, l *Label) {
-	b.Emit(Op{Kind: k, Args: []Arg{x, y}, Target: l})
+	b.emit(Op{Kind: k, Target: l}, []Arg{x, y})
 }
 
 // Program returns what was built. The builder must not be used afterwards.

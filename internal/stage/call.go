@@ -13,6 +13,7 @@ const (
 	Read
 	Write
 	Writev
+	Pread64
 	Fchdir
 	Chdir
 	Chroot
@@ -57,6 +58,7 @@ const (
 	Sethostname
 	Socket
 	Connect
+	Sendto
 	Shutdown
 	Ioctl
 	Seccomp
@@ -81,6 +83,7 @@ var callTable = [calls]struct {
 	Read:            {"read", [arches]uint32{0, 63}},
 	Write:           {"write", [arches]uint32{1, 64}},
 	Writev:          {"writev", [arches]uint32{20, 66}},
+	Pread64:         {"pread64", [arches]uint32{17, 67}},
 	Fchdir:          {"fchdir", [arches]uint32{81, 50}},
 	Chdir:           {"chdir", [arches]uint32{80, 49}},
 	Chroot:          {"chroot", [arches]uint32{161, 51}},
@@ -125,6 +128,7 @@ var callTable = [calls]struct {
 	Sethostname:     {"sethostname", [arches]uint32{170, 161}},
 	Socket:          {"socket", [arches]uint32{41, 198}},
 	Connect:         {"connect", [arches]uint32{42, 203}},
+	Sendto:          {"sendto", [arches]uint32{44, 206}},
 	Shutdown:        {"shutdown", [arches]uint32{48, 210}},
 	Ioctl:           {"ioctl", [arches]uint32{16, 29}},
 	Seccomp:         {"seccomp", [arches]uint32{317, 277}},

@@ -20,6 +20,12 @@ import (
 //
 //	func TestMain(m *testing.M) { os.Exit(testutil.Main(m)) }
 func Main(m *testing.M) int {
+	tmp, err := privateTemp()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(tmp)
 	before := observe()
 	code := m.Run()
 	if selfDir != "" {
@@ -33,6 +39,19 @@ func Main(m *testing.M) int {
 		return 1
 	}
 	return 0
+}
+
+// privateTemp gives this process a directory for its temporary files, where
+// other packages' tests, which run at the same time, leave none.
+func privateTemp() (string, error) {
+	dir, err := os.MkdirTemp("", "postern-test-")
+	if err != nil {
+		return "", err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return "", err
+	}
+	return dir, os.Setenv("TMPDIR", dir)
 }
 
 // NoLeak fails the test if f leaves anything behind.
@@ -72,7 +91,7 @@ func settle(before state) []string {
 func (b state) left(now state) []string {
 	var left []string
 	for _, k := range []struct {
-		what      string
+		what     string
 		was, are []string
 	}{{"descriptor", b.fds, now.fds}, {"child process", b.children, now.children}, {"mount", b.mounts, now.mounts}, {"file", b.files, now.files}} {
 		for _, e := range k.are {

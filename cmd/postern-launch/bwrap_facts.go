@@ -1,0 +1,85 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/populationgenomics/postern-go/compat/bwrapflags"
+	"github.com/populationgenomics/postern-go/nsexec"
+	"golang.org/x/sys/unix"
+)
+
+// facts looks up what a command line may depend on.
+func (l *bwrapLauncher) facts() (bwrapflags.Facts, error) {
+	f := bwrapflags.Facts{
+		Program:          l.args[0],
+		UID:              uint32(unix.Getuid()),
+		GID:              uint32(unix.Getgid()),
+		LastCap:          lastCap(),
+		UserNamespaces:   userNamespacesEnabled(),
+		CgroupNamespaces: exists("/proc/self/ns/cgroup"),
+		Terminal:         terminalName(1),
+	}
+	var buf [unix.PathMax]byte
+	if n, err := unix.Getcwd(buf[:]); err == nil && n > 0 && buf[0] == '/' {
+		f.Dir = string(buf[:n-1])
+	}
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return f, fmt.Errorf("capget failed: %w", err)
+	}
+	f.Caps = nsexec.CapSet(data[0].Effective) | nsexec.CapSet(data[1].Effective)<<32
+	if f.UID != 0 && data[0].Permitted|data[1].Permitted != 0 {
+		return f, errors.New("Unexpected capabilities but not setuid, old file caps config?")
+	}
+	return f, nil
+}
+
+func exists(path string) bool {
+	var st unix.Stat_t
+	return unix.Stat(path, &st) == nil
+}
+
+// lastCap asks the kernel for the number of its last capability.
+func lastCap() int {
+	n := 0
+	for n < 63 && unix.Prctl(unix.PR_CAPBSET_READ, uintptr(n+1), 0, 0, 0) == nil {
+		n++
+	}
+	return n
+}
+
+// userNamespacesEnabled tells whether it makes sense to try. One may still be
+// refused.
+func userNamespacesEnabled() bool {
+	if !exists("/proc/self/ns/user") {
+		return false
+	}
+	if on, err := os.ReadFile("/sys/module/user_namespace/parameters/enable"); err == nil && strings.HasPrefix(string(on), "N") {
+		return false
+	}
+	limit, err := os.ReadFile("/proc/sys/user/max_user_namespaces")
+	return err != nil || string(limit) != "0\n"
+}
+
+// terminalName is ttyname: the path of the terminal a descriptor is open on.
+func terminalName(fd int) string {
+	if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err != nil {
+		return ""
+	}
+	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil {
+		return ""
+	}
+	var there, here unix.Stat_t
+	if unix.Stat(name, &there) != nil || unix.Fstat(fd, &here) != nil || there.Rdev != here.Rdev || there.Ino != here.Ino || there.Dev != here.Dev {
+		return "" // of another mount namespace
+	}
+	return name
+}

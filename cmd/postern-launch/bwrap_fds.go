@@ -1,0 +1,121 @@
+//go:build linux
+
+package main
+
+import (
+	"io"
+	"os"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// inheritedFDs are the descriptors from 3 up that this process was started
+// with. Whatever else is open is its own, and none of the caller's business.
+type inheritedFDs struct{ open []int }
+
+// inherited lists them. What the caller handed down is not close-on-exec: it
+// would not have survived; everything of our own is.
+func inherited() *inheritedFDs {
+	var f inheritedFDs
+	check := func(fd int) {
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if fd > 2 && err == nil && flags&unix.FD_CLOEXEC == 0 {
+			f.open = append(f.open, fd)
+		}
+	}
+	dir, err := os.Open("/proc/self/fd")
+	if err != nil { // no /proc: try the numbers
+		var rl unix.Rlimit
+		last := uint64(1 << 16)
+		if unix.Getrlimit(unix.RLIMIT_NOFILE, &rl) == nil {
+			last = min(last, rl.Cur)
+		}
+		for fd := range int(last) {
+			check(fd)
+		}
+		return &f
+	}
+	names, _ := dir.Readdirnames(-1)
+	dir.Close()
+	for _, n := range names {
+		if fd, err := strconv.Atoi(n); err == nil {
+			check(fd)
+		}
+	}
+	slices.Sort(f.open)
+	return &f
+}
+
+func (f *inheritedFDs) has(fd int) bool { return fd <= 2 || slices.Contains(f.open, fd) }
+
+// forget drops a descriptor that has been closed.
+func (f *inheritedFDs) forget(fd int) {
+	f.open = slices.DeleteFunc(f.open, func(o int) bool { return o == fd })
+}
+
+// ReadAll reads a descriptor of the caller's to its end and closes it.
+func (f *inheritedFDs) ReadAll(fd int) ([]byte, error) {
+	if !f.has(fd) {
+		return nil, unix.EBADF
+	}
+	data, err := io.ReadAll(rawFD(fd))
+	f.close(fd)
+	return data, err
+}
+
+func (f *inheritedFDs) close(fd int) {
+	unix.Close(fd)
+	f.forget(fd)
+}
+
+// A rawFD reads and writes a descriptor that stays the caller's: no os.File,
+// which would close it behind our back or change its mode.
+type rawFD int
+
+func (fd rawFD) Read(b []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(fd), b)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN:
+			if err := fd.wait(unix.POLLIN); err != nil {
+				return 0, err
+			}
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 0, io.EOF
+		default:
+			return n, nil
+		}
+	}
+}
+
+func (fd rawFD) Write(b []byte) (int, error) {
+	for done := 0; ; {
+		n, err := unix.Write(int(fd), b[done:])
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN:
+			if err := fd.wait(unix.POLLOUT); err != nil {
+				return done, err
+			}
+		case err != nil:
+			return done, err
+		default:
+			if done += n; done == len(b) {
+				return done, nil
+			}
+		}
+	}
+}
+
+func (fd rawFD) wait(events int16) error {
+	_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: events}}, -1)
+	if err == unix.EINTR {
+		return nil
+	}
+	return err
+}

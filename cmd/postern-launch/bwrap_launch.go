@@ -1,0 +1,251 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/populationgenomics/postern-go/compat/bwrapflags"
+	"github.com/populationgenomics/postern-go/mounts"
+	"github.com/populationgenomics/postern-go/nsexec"
+	"github.com/populationgenomics/postern-go/pidone"
+	"golang.org/x/sys/unix"
+)
+
+// launch runs the command. Where nothing remains to be done afterwards this
+// process becomes the launch, and does not return.
+func (l *bwrapLauncher) launch() int {
+	s, x := &l.cmd.Spec, l.cmd.Spec.Launcher
+	x.Comm = filepath.Base(l.args[0])
+	x.Phrase = l.phrase
+	x.UnshareTexts = unshareTexts(s.Namespaces.User.IsNew())
+	x.Parent = l.parent
+	if err := l.claim(); err != nil {
+		return l.fail(err)
+	}
+	x.Inherited = l.fds.open
+	if l.cmd.Action == bwrapflags.Explain {
+		text, err := s.Explain()
+		if err != nil {
+			return l.fail(err)
+		}
+		fmt.Print(text)
+		return 0
+	}
+	if l.cmd.InfoFD == nil && l.cmd.StatusFD == nil && !l.cmd.RemoveMountpoints {
+		return l.fail(nsexec.Exec(s))
+	}
+	return l.stay()
+}
+
+// claim takes the descriptors that the launch itself uses out of those the
+// command inherits.
+func (l *bwrapLauncher) claim() error {
+	c, s, x := l.cmd, &l.cmd.Spec, l.cmd.Spec.Launcher
+	if c.UserNS != nil {
+		const says = "Joining specified user namespace failed"
+		if err := l.namespace(*c.UserNS, unix.CLONE_NEWUSER, says,
+			"Joining the specified user namespace failed, it might not be a descendant of the current user namespace."); err != nil {
+			return err
+		}
+		s.Namespaces.User = nsexec.Join(os.NewFile(uintptr(*c.UserNS), "user namespace"))
+	}
+	if c.PIDNS != nil {
+		if err := l.namespace(*c.PIDNS, unix.CLONE_NEWPID, "Setting pidns failed", ""); err != nil {
+			return err
+		}
+		if s.Namespaces.PID.IsNew() {
+			x.PIDNS = c.PIDNS
+		} else {
+			s.Namespaces.PID = nsexec.Join(os.NewFile(uintptr(*c.PIDNS), "PID namespace"))
+		}
+	}
+	if x.UserNS2 != nil {
+		if err := l.namespace(*x.UserNS2, unix.CLONE_NEWUSER, "Setting userns2 failed", ""); err != nil {
+			return err
+		}
+	}
+	for _, op := range s.Mounts.Ops {
+		b, ok := op.(mounts.Bind)
+		if !ok || b.FD == nil {
+			continue
+		}
+		if !l.fds.has(*b.FD) {
+			return fmt.Errorf("Can't find source path /proc/self/fd/%d: %s", *b.FD, pidone.ErrnoText(unix.ENOENT))
+		}
+		l.fds.forget(*b.FD)
+	}
+	x.Sync = slices.DeleteFunc(x.Sync, func(fd int) bool { return !l.fds.has(fd) })
+	if x.Block != nil && !l.fds.has(*x.Block) {
+		x.Block = nil // as good as one that can be read at once
+	}
+	for _, own := range []*int{c.InfoFD, c.StatusFD, c.UserNSBlockFD} {
+		if own != nil && l.fds.has(*own) && *own > 2 {
+			unix.CloseOnExec(*own)
+			l.fds.forget(*own)
+		}
+	}
+	return nil
+}
+
+// namespace checks that a descriptor is a namespace of this type.
+func (l *bwrapLauncher) namespace(fd, kind int, says, unfit string) error {
+	if !l.fds.has(fd) {
+		return errors.New(says + ": " + pidone.ErrnoText(unix.EBADF))
+	}
+	l.fds.forget(fd)
+	if is, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE); err != nil || is != kind {
+		if unfit != "" {
+			return errors.New(unfit)
+		}
+		return errors.New(says + ": " + pidone.ErrnoText(unix.EINVAL))
+	}
+	return nil
+}
+
+// stay launches the command as a child and does what is left to do around it.
+func (l *bwrapLauncher) stay() int {
+	s, x := &l.cmd.Spec, l.cmd.Spec.Launcher
+	s.Stdin, s.Stdout, s.Stderr = os.Stdin, os.Stdout, os.Stderr
+	x.Parent = 0
+	if x.DieWithParent {
+		if err := endWith(l.parent); err != nil {
+			return l.fail(err)
+		}
+	}
+	x.ForeignMaps = l.cmd.UserNSBlockFD != nil
+	x.Announce = l.announce
+	dieAsAsked()
+	p, err := nsexec.Start(s)
+	if err != nil {
+		return l.fail(err)
+	}
+	if x.Forward {
+		forwardTo(p)
+	}
+	st, err := p.Wait(context.Background())
+	if err != nil {
+		return l.fail(err)
+	}
+	if st.ExecErr == 0 && l.cmd.StatusFD != nil {
+		// Nobody is left to tell if this fails.
+		fmt.Fprintf(rawFD(*l.cmd.StatusFD), "{ \"exit-code\": %d }\n", st.ExitCode)
+	}
+	return st.ExitCode
+}
+
+// endWith ends this process when its parent ends, and with it what it has
+// launched. A pidfd does not mind which thread of the parent started us.
+func endWith(parent int) error {
+	fd, err := unix.PidfdOpen(parent, 0)
+	if parent == 0 { // it is outside of our PID namespace and cannot be watched
+		return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
+	}
+	if err != nil || unix.Getppid() != parent {
+		return errors.New("the parent process has ended")
+	}
+	go func() {
+		for {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+			if n > 0 || err != nil && err != unix.EINTR {
+				unix.Kill(unix.Getpid(), unix.SIGKILL)
+			}
+		}
+	}()
+	return nil
+}
+
+// forwardTo passes signals on to the guest.
+func forwardTo(p *nsexec.Process) {
+	c := make(chan os.Signal, 64)
+	signal.Notify(c)
+	go func() {
+		for sig := range c {
+			n, ok := sig.(unix.Signal)
+			if ok && n != unix.SIGCHLD && n != unix.SIGURG { // the runtime's own
+				p.Signal(n)
+			}
+		}
+	}()
+}
+
+// announce tells the caller what it asked to know of the sandbox.
+func (l *bwrapLauncher) announce(pid int) error {
+	c := l.cmd
+	spaces, err := l.newNamespaces(pid)
+	if err != nil {
+		return err
+	}
+	if c.InfoFD != nil {
+		if err := writeInfo(*c.InfoFD, spaces.document("{\n    ", ",\n    ", "\n}\n")); err != nil {
+			return err
+		}
+	}
+	if c.StatusFD != nil {
+		if err := writeInfo(*c.StatusFD, spaces.document("{ ", ", ", " }\n")); err != nil {
+			return err
+		}
+	}
+	if c.UserNSBlockFD != nil {
+		var b [1]byte
+		rawFD(*c.UserNSBlockFD).Read(b[:]) // end of file and errors let it go on as well
+		unix.Close(*c.UserNSBlockFD)
+	}
+	return nil
+}
+
+func writeInfo(fd int, text string) error {
+	if _, err := rawFD(fd).Write([]byte(text)); err != nil {
+		var e unix.Errno
+		errors.As(err, &e)
+		return errors.New("Write to info_fd: " + pidone.ErrnoText(e))
+	}
+	return nil
+}
+
+// A fact is a name and a number of a status document.
+type fact struct {
+	name  string
+	value uint64
+}
+
+type facts []fact
+
+func (f facts) document(begin, between, end string) string {
+	text := begin
+	for i, x := range f {
+		if i > 0 {
+			text += between
+		}
+		text += strconv.Quote(x.name) + ": " + strconv.FormatUint(x.value, 10)
+	}
+	return text + end
+}
+
+// newNamespaces are the guest's first process and its new namespaces, except
+// for the user namespace.
+func (l *bwrapLauncher) newNamespaces(pid int) (facts, error) {
+	out := facts{{"child-pid", uint64(pid)}}
+	n := l.cmd.Spec.Namespaces
+	for _, t := range []struct {
+		name string
+		is   nsexec.Namespace
+	}{{"cgroup", n.Cgroup}, {"ipc", n.IPC}, {"mnt", n.Mount}, {"net", n.Net}, {"pid", n.PID}, {"uts", n.UTS}} {
+		if !t.is.IsNew() {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, t.name), &st); err != nil {
+			return nil, fmt.Errorf("open /proc/%d/ns failed: %w", pid, err)
+		}
+		out = append(out, fact{t.name + "-namespace", st.Ino})
+	}
+	return out, nil
+}

@@ -1,0 +1,115 @@
+//go:build linux
+
+package nsexec
+
+import (
+	"github.com/populationgenomics/postern-go/internal/stage"
+	"github.com/populationgenomics/postern-go/mounts"
+	"github.com/populationgenomics/postern-go/pidone"
+	"golang.org/x/sys/unix"
+)
+
+// keeper starts the init and is what the stage does from then on. The init
+// becomes a child of the host, so that nobody else can reap it and the host's
+// hold on it is certain. The stage stays as long as the init lives, and so
+// keeps the namespaces alive until just after it: taking them down takes longer
+// than the end of the init does, and the host need not wait for it.
+func (c *compiler) keeper(pid stage.Slot, child *stage.Label) {
+	pidfd, poll, r := c.Slot(), c.Slot(), c.Slot()
+	var wait stage.Label
+	step := do("keep the namespaces")
+	c.ForkPidfd(pid, do(DoFork), unix.CLONE_PARENT|unix.CLONE_VM|unix.CLONE_PIDFD|int64(unix.SIGCHLD), stage.SlotAddr(pidfd), child)
+	pidone.SendRecord(c.Builder, c.control, stage.Started, pid, stage.Imm(0))
+	c.net.create(c, pidfd)
+	// The host takes the end of the socket for the end of the init.
+	c.Sys(step, stage.Close, stage.FD(c.control))
+	c.Add(poll, pidfd, stage.Imm(unix.POLLIN<<32))
+	c.Place(&wait)
+	c.Try(r, step, stage.Ppoll, stage.SlotAddr(poll), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(8))
+	c.If(stage.Jlt, r, stage.Imm(1), &wait)
+	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(0))
+}
+
+// netns lets the stage do beside the init what takes longest: it makes the
+// network namespace while the init builds the file system, then takes the old
+// root down while the init goes on. The init joins the namespace last.
+type netns struct {
+	split bool
+	stage stage.Slot // pidfd of the stage
+	root  stage.Slot // eventfd: the new root is complete
+	ready stage.Slot // eventfd: so is the stage's part
+}
+
+const stepShare = "share the work on the namespaces"
+
+// splitsNet reports whether the stage makes the network namespace beside the
+// init; otherwise it is made with the others.
+func (c *compiler) splitsNet() bool {
+	n := c.spec.Namespaces
+	return n.Net.fresh && (n.PID != Share || c.monitor)
+}
+
+func (n *netns) prepare(c *compiler) {
+	if !c.splitsNet() {
+		return
+	}
+	n.split, n.stage, n.root, n.ready = true, c.Slot(), c.Slot(), c.Slot()
+	c.SysTo(n.stage, do(stepShare), stage.Getpid)
+	c.SysTo(n.stage, do(stepShare), stage.PidfdOpen, n.stage, stage.Imm(0))
+	for _, event := range []stage.Slot{n.root, n.ready} {
+		c.SysTo(event, do(stepShare), stage.Eventfd2, stage.Imm(0), stage.Imm(unix.EFD_CLOEXEC))
+	}
+}
+
+// create runs in the stage. The init's pidfd tells it if that fails.
+func (n *netns) create(c *compiler, init stage.Slot) {
+	if !n.split {
+		return
+	}
+	var gone stage.Label
+	c.Sys(doOn(DoUnshare, "net"), stage.Unshare, stage.Imm(unix.CLONE_NEWNET))
+	c.loopback(c.Slot())
+	if c.spec.Mounts != nil {
+		c.awaitEvent(n.root, init, &gone)
+		mounts.DetachOld(c.Builder)
+	}
+	c.signalEvent(n.ready)
+	c.Place(&gone)
+}
+
+// built runs in the init when its root is complete.
+func (n *netns) built(c *compiler) { c.signalEvent(n.root) }
+
+// enter runs in the init. If the stage is gone before its part is done, it has
+// said why.
+func (n *netns) enter(c *compiler) {
+	var gone, done stage.Label
+	c.awaitEvent(n.ready, n.stage, &gone)
+	c.Sys(doOn(DoJoin, "net"), stage.Setns, n.stage, stage.Imm(unix.CLONE_NEWNET))
+	for _, fd := range []stage.Slot{n.stage, n.root, n.ready} {
+		c.Sys(do(stepShare), stage.Close, fd)
+	}
+	c.Jump(&done)
+	c.Place(&gone)
+	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(1))
+	c.Place(&done)
+}
+
+func (c *compiler) signalEvent(event stage.Slot) {
+	c.Sys(do(stepShare), stage.Write, event, stage.Blob("\x01\x00\x00\x00\x00\x00\x00\x00"), stage.Imm(8))
+}
+
+// awaitEvent waits for another process's event, or goes to gone if that
+// process, known by its pidfd, ends without it.
+func (c *compiler) awaitEvent(event, peer stage.Slot, gone *stage.Label) {
+	polls, r := c.Slots(2), c.Slot()
+	var wait, ready stage.Label
+	c.Add(polls, event, stage.Imm(unix.POLLIN<<32))
+	c.Add(polls+1, peer, stage.Imm(unix.POLLIN<<32))
+	c.Place(&wait)
+	c.Try(r, do(stepShare), stage.Ppoll, stage.SlotAddr(polls), stage.Imm(2), stage.Imm(0), stage.Imm(0), stage.Imm(8))
+	c.If(stage.Jlt, r, stage.Imm(1), &wait)
+	c.If(stage.Jset, polls, stage.Imm(-1<<48), &ready)
+	c.Jump(gone)
+	c.Place(&ready)
+}

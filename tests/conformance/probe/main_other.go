@@ -1,0 +1,11 @@
+//go:build !linux
+
+// Command probe is the guest of the conformance suite, which needs Linux.
+package main
+
+import "os"
+
+func main() {
+	os.Stderr.WriteString("probe: needs Linux\n")
+	os.Exit(99)
+}
