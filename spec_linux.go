@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/populationgenomics/postern-go/hatch"
+	"github.com/populationgenomics/postern-go/hatch/connector"
 	"github.com/populationgenomics/postern-go/mounts"
 	"github.com/populationgenomics/postern-go/nsexec"
 	"github.com/populationgenomics/postern-go/pidone"
@@ -22,9 +23,13 @@ import (
 
 // masks are the parts of /proc a guest can read at most. For a guest whose
 // kernel user is root some would be writable whatever capabilities it lacks.
-var masks = []string{
-	"sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi",
-	"kcore", "keys", "latency_stats", "timer_list", "sched_debug",
+var masks = []string{"sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "pressure"}
+
+// hidden are those it cannot even read, as they tell about the host: keys
+// lists the host program's, and kpage* what is in the machine's memory.
+var hidden = []string{
+	"kcore", "keys", "key-users", "latency_stats", "timer_list", "sched_debug",
+	"kpagecount", "kpageflags", "kpagecgroup", "vmallocinfo", "slabinfo",
 }
 
 const (
@@ -85,10 +90,11 @@ func (p Profile) spec(workspace string, cmd Command, hatches []hatch.Hatch) (*ns
 
 	root := int64(rootSize)
 	s.Mounts = &mounts.Tree{}
-	for _, part := range [][]mounts.Op{p.system(), p.etc(s), p.private(workspace), p.binds(), p.pythonFiles(cmd), hatchSockets(hatches)} {
+	for _, part := range [][]mounts.Op{p.system(), p.etc(s), p.private(workspace), p.binds(), p.pythonFiles(cmd), hatchSockets(hatches), connectorFile(hatches)} {
 		s.Mounts.Ops = append(s.Mounts.Ops, part...)
 	}
 	s.Mounts.RootSize = root + int64(len(cmd.Python))
+	s.Mounts.RootInodes = inodes(s.Mounts.RootSize)
 
 	var err error
 	if s.Seccomp, err = p.filters(); err != nil {
@@ -171,6 +177,9 @@ func (p Profile) env(cmd Command, hatches []hatch.Hatch) []string {
 	}
 	for _, h := range hatches {
 		set(hatch.EnvVar(h.Name()), hatch.GuestPath(h.Name()))
+	}
+	if connector.Wanted(hatches) {
+		set(connector.EnvVar, connector.Path)
 	}
 	return env
 }
@@ -293,8 +302,8 @@ func (p Profile) private(workspace string) []mounts.Op {
 		return mounts.Tmpfs{Dest: dest, Perm: mounts.Perm(0o1777), Size: size, Inodes: inodes(size)}
 	}
 	ops := []mounts.Op{
-		mounts.Proc{Dest: "/proc", Masks: masks},
-		mounts.Dev{Dest: "/dev", Size: devSize},
+		mounts.Proc{Dest: "/proc", Masks: masks, Hidden: hidden},
+		mounts.Dev{Dest: "/dev", Size: devSize, Inodes: inodes(devSize), FixedNodes: true},
 		memory("/dev/shm", size(p.ShmSize, DefaultShmSize)),
 		memory("/tmp", size(p.TmpSize, DefaultTmpSize)),
 	}
@@ -342,6 +351,18 @@ func hatchSockets(hatches []hatch.Hatch) []mounts.Op {
 		ops = append(ops, mounts.Bind{Source: h.SocketPath(), Dest: hatch.GuestPath(h.Name())})
 	}
 	return ops
+}
+
+// connectorFile is the program that hatches of raw streams are reached with.
+func connectorFile(hatches []hatch.Hatch) []mounts.Op {
+	if !connector.Wanted(hatches) {
+		return nil
+	}
+	image, err := connector.Image()
+	if err != nil {
+		return nil // no stage for this architecture, so the launch fails too
+	}
+	return []mounts.Op{mounts.BindData{Dest: connector.Path, Data: string(image), Perm: mounts.Perm(0o555), Mode: mounts.ReadOnly}}
 }
 
 // list returns the limits to set.

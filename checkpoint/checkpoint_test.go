@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path"
@@ -136,9 +138,7 @@ func TestSaveAndLoad(t *testing.T) {
 	fill(t, dir, "a", "d/b", "d/e/", "grüße/\xff", "empty", "a-b/x", "a.b/y")
 	must(t, os.Truncate(filepath.Join(dir, "empty"), 0))
 	big := make([]byte, 3*chunkSize+12345)
-	for i := range big {
-		big[i] = byte(i >> 8 * i)
-	}
+	rand.NewChaCha8([32]byte{}).Read(big)
 	must(t, os.WriteFile(filepath.Join(dir, "big"), big, 0o600))
 	must(t, unix.Chmod(filepath.Join(dir, "a"), 0o4755))
 	must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
@@ -380,7 +380,7 @@ func (m *memory) Delete(_ context.Context, name string) error {
 	return nil
 }
 
-func (m *memory) List(_ context.Context, prefix string) func(func(Object, error) bool) {
+func (m *memory) List(_ context.Context, prefix string) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
 		for _, name := range slices.Sorted(maps.Keys(m.objects)) {
 			if strings.HasPrefix(name, prefix) && !yield(Object{Name: name, Size: int64(len(m.objects[name])), ModTime: time.Unix(1, 0)}, nil) {
@@ -452,6 +452,7 @@ func TestDamageIsNoticed(t *testing.T) {
 			}
 		}
 	}
+	s.objects = whole
 	delete(s.objects, packs(t, s)[0])
 	if _, err := Load(t.Context(), w, s, "k", LoadOptions{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)

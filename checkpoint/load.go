@@ -126,7 +126,7 @@ func (l *loader) pack(n int) ([]byte, error) {
 		return nil, err
 	}
 	if sha256.Sum256(data) != info.id {
-		return nil, &CorruptError{info.name(), errors.New("checksum mismatch")}
+		return nil, &CorruptError{info.name(), errChecksum}
 	}
 	data, err = l.decoder.DecodeAll(data, nil)
 	if err == nil && int64(len(data)) != info.size {

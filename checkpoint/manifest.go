@@ -131,9 +131,9 @@ func (m *manifest) encode() []byte {
 			b = append(b, c.sum[:]...)
 		}
 	}
-	sum := sha256.Sum256(b)
-	out := append([]byte(manifestMagic), sum[:]...)
-	return newEncoder().EncodeAll(b, out)
+	z := newEncoder().EncodeAll(b, nil)
+	sum := sha256.Sum256(z)
+	return append(append([]byte(manifestMagic), sum[:]...), z...)
 }
 
 func commonPrefix(a, b string) int {
@@ -146,24 +146,28 @@ func commonPrefix(a, b string) int {
 	return n
 }
 
-var errMalformed = errors.New("malformed")
+var (
+	errMalformed = errors.New("malformed")
+	errChecksum  = errors.New("its checksum does not match")
+)
 
 func decode(data []byte) (*manifest, error) {
 	rest, ok := bytes.CutPrefix(data, []byte(manifestMagic))
 	if !ok || len(rest) < sha256.Size {
 		return nil, errMalformed
 	}
+	sum, rest := hash(rest[:sha256.Size]), rest[sha256.Size:]
+	if sha256.Sum256(rest) != sum {
+		return nil, errChecksum
+	}
 	z, err := newDecoder(maxManifest)
 	if err != nil {
 		return nil, err
 	}
 	defer z.Close()
-	body, err := z.DecodeAll(rest[sha256.Size:], nil)
+	body, err := z.DecodeAll(rest, nil)
 	if err != nil {
 		return nil, err
-	}
-	if sha256.Sum256(body) != hash(rest[:sha256.Size]) {
-		return nil, errors.New("checksum mismatch")
 	}
 	return parse(body)
 }

@@ -194,11 +194,7 @@ func (s *saver) skip(path string, err error) error {
 	}
 	why := workspace.Unreadable
 	errors.As(err, &why)
-	if len(s.report.Skipped) < workspace.MaxFindings {
-		s.report.Skipped = append(s.report.Skipped, workspace.Finding{Path: path, Reason: why})
-	} else {
-		s.report.Omitted++
-	}
+	s.report.Skip(path, why)
 	return nil
 }
 
@@ -316,11 +312,7 @@ func (s *saver) read(e *workspace.Entry, it *entry) (skipped bool, err error) {
 			// Cut short, or unreadable from here on: what there is counts, and next time it is read again.
 			it.size -= left
 			it.seen = identity{}
-			if len(s.report.Changed) < workspace.MaxFindings {
-				s.report.Changed = append(s.report.Changed, workspace.Finding{Path: it.path, Reason: workspace.Torn})
-			} else {
-				s.report.Omitted++
-			}
+			s.report.Change(it.path, workspace.Torn)
 			break
 		}
 	}

@@ -4,7 +4,6 @@ package mounts
 
 import (
 	"encoding/binary"
-	"fmt"
 	"strings"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
@@ -15,12 +14,17 @@ import (
 type Tree struct {
 	Ops []Op
 	// RootSize limits what can be written to the tmpfs that carries the root
-	// in bytes; zero leaves the kernel's limit.
-	RootSize int64
+	// in bytes, and RootInodes the number of its files; zero leaves the
+	// kernel's limit.
+	RootSize, RootInodes int64
 	// FollowHost lets mounts that the host makes or removes later, below a
 	// bound directory, appear and disappear for the guest too. They come
 	// without the restrictions of the bind.
 	FollowHost bool
+	// PrivateParents gives directories that have to be made above a mount
+	// point mode 0700, as bwrap does, instead of 0755. Those above a [Dir],
+	// [File] or [Tmpfs] follow its own mode in either case.
+	PrivateParents bool
 }
 
 // Steps of a launch that errors name, for callers that phrase them anew.
@@ -47,6 +51,7 @@ const (
 	DoOverlay  = "mount overlay on"
 	DoWrite    = "write file"
 	DoSymlink  = "create symlink"
+	DoReadlink = "read the existing symlink"
 	DoChmod    = "change the mode of"
 	DoRemount  = "remount read-only"
 	DoEnter    = "enter the new root"
@@ -95,6 +100,9 @@ func DetachOld(b *stage.Builder) {
 func (t Tree) emit(b *stage.Builder, detach bool) {
 	e := &emitter{Builder: b, root: b.Slot(), base: b.Slot(), src: b.Slot(), par: b.Slot(), dst: b.Slot(), tmp: b.Slot(),
 		stat: b.Mem(statxSize), fs: newDir(), parentMode: 0o755}
+	if t.PrivateParents {
+		e.parentMode = 0o700
+	}
 	e.begin(t)
 	for _, op := range t.Ops {
 		op.emit(e)
@@ -132,13 +140,13 @@ func (e *emitter) begin(t Tree) {
 	}
 	s := on(DoRoot, "")
 	e.Sys(on(DoSlave, ""), stage.Mount, stage.Imm(0), stage.Str("/"), stage.Imm(0), stage.Imm(propagation|unix.MS_REC), stage.Imm(0))
-	opts := "mode=0755"
-	if t.RootSize > 0 {
-		opts += fmt.Sprintf(",size=%d", t.RootSize)
+	opts := stage.Arg(stage.Imm(0))
+	if o := (Tmpfs{Size: t.RootSize, Inodes: t.RootInodes}); t.RootSize > 0 || t.RootInodes > 0 {
+		opts = stage.Str(o.options())
 	}
 	// Every machine has a "/" to mount on. "/.." is the way onto what is
 	// mounted there, and the pivot at once uncovers it again.
-	e.Sys(s, stage.Mount, stage.Str("tmpfs"), stage.Str("/"), stage.Str("tmpfs"), stage.Imm(unix.MS_NOSUID|unix.MS_NODEV), stage.Str(opts))
+	e.Sys(s, stage.Mount, stage.Str("tmpfs"), stage.Str("/"), stage.Str("tmpfs"), stage.Imm(unix.MS_NOSUID|unix.MS_NODEV), opts)
 	e.Sys(s, stage.Chdir, stage.Str("/.."))
 	e.Sys(s, stage.Mkdirat, cwd, stage.Str(newRoot), stage.Imm(0o755))
 	e.Sys(s, stage.Mkdirat, cwd, stage.Str(oldRoot), stage.Imm(0o755))
@@ -171,6 +179,7 @@ func (e *emitter) finish(detach bool) {
 	e.Sys(s, stage.Chroot, stage.Str("."))
 	e.close(e.root)
 	e.close(e.base)
+	e.dropParent()
 	if len(e.cold) > 0 {
 		var over stage.Label
 		e.Jump(&over)
@@ -270,11 +279,15 @@ func (e *emitter) openParent(dest string, cs []string, mode uint32) {
 			exists := new(stage.Label)
 			e.Try(e.dst, s, stage.Openat2, e.root, stage.Str(sub), dirHow, stage.Imm(howSize))
 			e.If(stage.Jlt, stage.Imm(-1), e.dst, exists)
+			dir := e.par
 			if i == 0 {
-				e.Sys(s, stage.Mkdirat, e.root, stage.Str(cs[0]), stage.Imm(int64(mode)))
-			} else {
-				e.Sys(s, stage.Mkdirat, e.par, stage.Str(cs[i]), stage.Imm(int64(mode)))
+				dir = e.root
 			}
+			// A link that leads nowhere exists already; opening it tells why
+			// that is of no use.
+			reopen := new(stage.Label)
+			e.SysOr(e.onErrno(unix.EEXIST, reopen), stage.Discard, s, stage.Mkdirat, dir, stage.Str(cs[i]), stage.Imm(int64(mode)))
+			e.Place(reopen)
 			e.SysTo(e.dst, s, stage.Openat2, e.root, stage.Str(sub), dirHow, stage.Imm(howSize))
 			e.Place(exists)
 			if i > 0 {

@@ -177,9 +177,10 @@ func (e *emitter) byType(ifDir, ifFile func()) {
 }
 
 func (o Tmpfs) emit(e *emitter) {
+	normal := e.parentMode
 	e.parentMode = parentPerm(perm(o.Perm, 0o755))
 	p := e.dir(o.Dest)
-	e.parentMode = 0o755
+	e.parentMode = normal
 	e.mount(on(DoTmpfs, o.Dest), p, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, o.options())
 	e.set(o.Dest, newDir())
 }
@@ -212,7 +213,15 @@ func (o Proc) emit(e *emitter) {
 			}
 			e.Place(&skip)
 		}
-		if len(o.Masks) > 0 && !o.Host {
+		if len(o.Hidden) > 0 { // or else its absence would look like that of what it is to cover
+			e.Sys(on(DoSource, "/dev/null"), stage.Statx, cwd, stage.Str("/dev/null"), stage.Imm(0), stage.Imm(unix.STATX_TYPE), e.stat)
+		}
+		for _, h := range o.Hidden { // a device on a mount without devices cannot be opened
+			var skip stage.Label
+			e.SysOr(e.onErrno(unix.ENOENT, &skip), stage.Discard, on(DoMask, o.Dest+"/"+h), stage.Mount, stage.Str("/dev/null"), stage.Str(name(h)), stage.Imm(0), stage.Imm(unix.MS_BIND), stage.Imm(0))
+			e.Place(&skip)
+		}
+		if len(o.Masks)+len(o.Hidden) > 0 && !o.Host {
 			// All at once, and then the mount they lie in is made writable again.
 			s := on(DoMask, o.Dest)
 			readOnly(s, name("."))
@@ -244,7 +253,7 @@ func (e *emitter) inside(dest string, f func(name func(string) string)) {
 
 func (o Dev) emit(e *emitter) {
 	p := e.dir(o.Dest)
-	e.mount(on(DoTmpfs, o.Dest), p, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, Tmpfs{Size: o.Size}.options())
+	e.mount(on(DoTmpfs, o.Dest), p, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, Tmpfs{Size: o.Size, Inodes: o.Inodes}.options())
 	top := newDir()
 	e.inside(o.Dest, func(name func(string) string) {
 		bind := func(source, n string) {
@@ -272,6 +281,17 @@ func (o Dev) emit(e *emitter) {
 		if o.Console != "" {
 			bind(o.Console, "console")
 		}
+		s := on(DoFlags, o.Dest)
+		flags := Device.attrs()
+		if o.FixedNodes {
+			flags |= unix.MOUNT_ATTR_RDONLY
+		}
+		e.Sys(s, stage.MountSetattr, cwd, stage.Str(name(".")), stage.Imm(unix.AT_RECURSIVE), attr(flags), stage.Imm(attrSize))
+		if o.FixedNodes { // all but these two, which are the guest's own
+			for _, n := range []string{".", "pts"} {
+				e.Sys(s, stage.MountSetattr, cwd, stage.Str(name(n)), stage.Imm(0), clearAttr(unix.MOUNT_ATTR_RDONLY), stage.Imm(attrSize))
+			}
+		}
 	})
 	e.set(o.Dest, top)
 }
@@ -296,9 +316,17 @@ func (o Dir) emit(e *emitter) {
 		var missing, have stage.Label
 		isDir := how(dirOpen, 0, inRoot)
 		e.maybe(cs, func() {
-			e.SysOr(e.onErrno(unix.ENOENT, &missing), e.dst, s, stage.Openat2, e.root, stage.Str(path), isDir, stage.Imm(howSize))
+			var failed stage.Label
+			e.SysOr(&failed, e.dst, s, stage.Openat2, e.root, stage.Str(path), isDir, stage.Imm(howSize))
 			e.close(e.dst)
 			e.Jump(&have)
+			e.cold = append(e.cold, func() {
+				e.Place(&failed)
+				e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.ENOENT)), &missing)
+				e.If(stage.Jne, stage.FailedErrno, stage.Imm(-int64(unix.ENOTDIR)), &e.Fail)
+				e.Sys(on(DoOnFile, o.Dest), stage.Openat2, e.root, stage.Str(path), isDir, stage.Imm(howSize))
+				e.Jump(&e.Fail)
+			})
 			e.Place(&missing)
 			dir, name := stage.Arg(cwd), path
 			if !e.parents(o.Dest, cs, parentMode) {
@@ -369,9 +397,10 @@ func (o BindData) emit(e *emitter) {
 	e.write(o.Dest, o.Data)
 	e.SysTo(e.src, on(DoSource, o.Dest), stage.OpenTree, e.base, stage.Str(name), stage.Imm(cloneTree))
 	e.Sys(on(DoFlags, o.Dest), stage.MountSetattr, e.src, stage.Str(""), stage.Imm(unix.AT_EMPTY_PATH), attr(o.Mode.attrs()), stage.Imm(attrSize))
+	normal := e.parentMode
 	e.parentMode = parentPerm(perm(o.Perm, 0o600))
 	e.place(o.Dest, false)
-	e.parentMode = 0o755
+	e.parentMode = normal
 }
 
 func (o Symlink) emit(e *emitter) {
@@ -386,7 +415,7 @@ func (o Symlink) emit(e *emitter) {
 	if k == symlink && n.target == o.Target {
 		return
 	}
-	if !e.parents(o.Dest, cs, 0o755) {
+	if !e.parents(o.Dest, cs, e.parentMode) {
 		dir, name = e.par, cs[len(cs)-1]
 	}
 	var exists, done stage.Label
@@ -399,7 +428,7 @@ func (o Symlink) emit(e *emitter) {
 	e.cold = append(e.cold, func() {
 		e.Place(&exists)
 		same(e, buf, o.Target, func() {
-			e.SysTo(e.tmp, s, stage.Readlinkat, dir, stage.Str(name), buf, stage.Imm(buf.Size))
+			e.SysTo(e.tmp, on(DoReadlink, o.Dest), stage.Readlinkat, dir, stage.Str(name), buf, stage.Imm(buf.Size))
 		})
 		e.Jump(&done)
 	})
@@ -427,7 +456,7 @@ func (o Chmod) emit(e *emitter) {
 	dir, name := stage.Arg(e.root), "./"+strings.Join(cs, "/")
 	resolve := uint64(inRoot)
 	if len(cs) > 0 && cs[len(cs)-1] != ".." && !e.knownParents(cs) {
-		e.openParent(o.Dest, cs[:len(cs)-1], 0o755)
+		e.openParent(o.Dest, cs[:len(cs)-1], e.parentMode)
 		dir, name, resolve = e.par, cs[len(cs)-1], noLinks
 	}
 	e.SysTo(e.dst, s, stage.Openat2, dir, stage.Str(name), how(unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0, resolve), stage.Imm(howSize))
@@ -444,7 +473,7 @@ func (o RemountRO) emit(e *emitter) {
 	s := on(DoRemount, o.Dest)
 	path := "./" + strings.Join(components(o.Dest), "/")
 	e.SysTo(e.dst, s, stage.Openat2, e.root, stage.Str(path), how(pathOpen, 0, inRoot), stage.Imm(howSize))
-	e.Sys(s, stage.MountSetattr, e.dst, stage.Str(""), stage.Imm(unix.AT_EMPTY_PATH), attr(unix.MOUNT_ATTR_RDONLY), stage.Imm(attrSize))
+	e.Sys(s, stage.MountSetattr, e.dst, stage.Str(""), stage.Imm(unix.AT_EMPTY_PATH), attr(ReadOnly.attrs()), stage.Imm(attrSize))
 	e.close(e.dst)
 }
 

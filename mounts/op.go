@@ -92,6 +92,9 @@ type Proc struct {
 	// a guest whose kernel user is root write some of them whatever
 	// capabilities it lacks, so this covers them for every user.
 	Masks []string
+	// Hidden are files below Dest to cover so that they cannot be opened;
+	// those the kernel does not have are skipped.
+	Hidden []string
 	// Host binds the host's own /proc instead of mounting a new one, for
 	// launches that share the host's PID namespace.
 	Host bool
@@ -101,7 +104,11 @@ func (o Proc) String() string {
 	if o.Host {
 		return fmt.Sprintf("host's proc at %q, read-only below: %s", o.Dest, strings.Join(o.Masks, " "))
 	}
-	return fmt.Sprintf("proc at %q, read-only below: %s", o.Dest, strings.Join(o.Masks, " "))
+	hidden := ""
+	if len(o.Hidden) > 0 {
+		hidden = ", hidden: " + strings.Join(o.Hidden, " ")
+	}
+	return fmt.Sprintf("proc at %q, read-only below: %s%s", o.Dest, strings.Join(o.Masks, " "), hidden)
 }
 
 // Dev is a minimal /dev: null, zero, full, random, urandom and tty of the
@@ -110,9 +117,13 @@ type Dev struct {
 	Dest string
 	// Console is the host path of a terminal to appear as console, or empty.
 	Console string
-	// Size limits what can be written to it, shm included; zero leaves the
-	// kernel's limit.
-	Size int64
+	// Size limits what can be written to it, shm included, in bytes, and
+	// Inodes the number of files; zero leaves the kernel's limit.
+	Size, Inodes int64
+	// FixedNodes keeps the guest from changing the mode or the times of the
+	// host's device nodes, which root in the kernel could. It can use the
+	// devices all the same.
+	FixedNodes bool
 }
 
 func (o Dev) String() string { return fmt.Sprintf("dev at %q", o.Dest) }
@@ -171,7 +182,8 @@ type Chmod struct {
 
 func (o Chmod) String() string { return fmt.Sprintf("chmod %q %#o", o.Dest, unixPerm(o.Perm)) }
 
-// RemountRO makes the mount at Dest read-only, without what is mounted below.
+// RemountRO makes the mount at Dest what a bind in mode ReadOnly is, without
+// what is mounted below.
 type RemountRO struct{ Dest string }
 
 func (o RemountRO) String() string { return fmt.Sprintf("remount %q read-only", o.Dest) }

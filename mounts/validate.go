@@ -63,10 +63,13 @@ func (o Tmpfs) validate() error {
 }
 
 func (o Proc) validate() error {
-	for _, m := range o.Masks {
+	for _, m := range append(o.Masks[:len(o.Masks):len(o.Masks)], o.Hidden...) {
 		if m == "" || strings.HasPrefix(m, "/") || strings.Contains(m, "..") || strings.IndexByte(m, 0) >= 0 {
 			return fmt.Errorf("mask %q is not a plain path below proc", m)
 		}
+	}
+	if o.Host && len(o.Hidden) > 0 {
+		return errors.New("nothing of the host's proc can be hidden")
 	}
 	return checkPath("destination", o.Dest)
 }
@@ -77,8 +80,8 @@ func (o Dev) validate() error {
 			return err
 		}
 	}
-	if o.Size < 0 {
-		return errors.New("size is negative")
+	if o.Size < 0 || o.Inodes < 0 {
+		return errors.New("a limit is negative")
 	}
 	return checkPath("destination", o.Dest)
 }

@@ -5,11 +5,14 @@ package nsexec
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
+	"github.com/populationgenomics/postern-go/mounts"
 	"github.com/populationgenomics/postern-go/pidone"
 	"github.com/populationgenomics/postern-go/seccompbpf"
 	"golang.org/x/sys/unix"
@@ -37,6 +40,7 @@ const (
 	DoUsernsLimit = "forbid user namespaces"
 	DoUsernsCheck = "check that user namespaces are forbidden"
 	DoTerminal    = "open a pseudo-terminal"
+	DoNull        = "open the guest's /dev/null"
 	DoDir         = "change to directory"
 	DoUmask       = "set the umask"
 	DoBlock       = "wait for the caller"
@@ -78,8 +82,8 @@ func (c *compiler) compile() *stage.Program {
 	c.umask, c.peer, c.procfs = c.Slot(), c.Slot(), c.Slot()
 
 	pidone.BlockSignals(c.Builder, c.oldMask)
-	if c.control >= 0 && !s.KeepFDs {
-		c.Sys(do(DoClose), stage.CloseRange, stage.FD(c.control+1), stage.Imm(math.MaxUint32), stage.Imm(0))
+	if !s.KeepFDs {
+		c.closeOthers()
 	}
 	if c.control >= 0 {
 		c.Sys(do(DoClose), stage.CloseRange, stage.FD(c.control), stage.FD(c.control), stage.Imm(unix.CLOSE_RANGE_CLOEXEC))
@@ -130,6 +134,7 @@ func (c *compiler) compile() *stage.Program {
 	if n.Net.fresh && !c.splitsNet() {
 		c.loopback(c.scratch())
 	}
+	c.ownNull()
 	if s.Hostname != nil {
 		c.Sys(doOn(DoHostname, *s.Hostname), stage.Sethostname, stage.Str(*s.Hostname), stage.Imm(len(*s.Hostname)))
 	}
@@ -146,6 +151,9 @@ func (c *compiler) compile() *stage.Program {
 	}
 	x.joinUserNS2(c)
 	c.limitUserns()
+	if s.DisableUserns || x.innerUser() {
+		c.dropBounding() // which is full again in a new user namespace
+	}
 	c.run()
 
 	c.Place(&c.Fail)
@@ -156,6 +164,49 @@ func (c *compiler) compile() *stage.Program {
 		c.Sys(do("exit"), stage.ExitGroup, stage.Imm(1))
 	}
 	return c.Program()
+}
+
+// ownNull replaces the host's /dev/null by the guest's on the standard streams
+// the caller has not given, if that is another: through a descriptor a guest
+// could change the mode of the host's.
+func (c *compiler) ownNull() {
+	s := c.spec
+	if c.control < 0 || s.Mounts == nil || !slices.ContainsFunc(s.Mounts.Ops, func(op mounts.Op) bool {
+		dev, ok := op.(mounts.Dev)
+		return ok && dev.Dest == "/dev" && dev.FixedNodes
+	}) {
+		return
+	}
+	step, null := do(DoNull), stage.Slot(0)
+	for fd, f := range []*os.File{s.Stdin, s.Stdout, s.Stderr} {
+		if f != nil {
+			continue
+		}
+		if null == 0 {
+			null = c.Slot()
+			c.SysTo(null, step, stage.Openat, stage.Imm(unix.AT_FDCWD), stage.Str("/dev/null"), stage.Imm(unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW), stage.Imm(0))
+		}
+		c.Sys(step, stage.Dup3, null, stage.FD(fd), stage.Imm(0))
+	}
+	if null != 0 {
+		c.Try(stage.Discard, step, stage.Close, null)
+	}
+}
+
+// closeOthers closes every descriptor but the standard streams and what the
+// launch was given.
+func (c *compiler) closeOthers() {
+	from := 3 + len(c.spec.Files) + len(c.spec.StageFiles)
+	if c.control >= 0 { // by Start, which numbers what it gives
+		from = c.control + 1
+	}
+	given := slices.Sorted(maps.Values(c.joins))
+	for _, fd := range append(given, math.MaxUint32+1) {
+		if fd > from {
+			c.Sys(do(DoClose), stage.CloseRange, stage.FD(from), stage.FD(fd-1), stage.Imm(0))
+		}
+		from = max(from, fd+1)
+	}
 }
 
 // run emits the end of the launch: init and command, or the command alone.
@@ -181,6 +232,7 @@ func (c *compiler) run() {
 	if s.SetPWD {
 		cmd.EnvAt = c.env
 	}
+	x.block(c)
 	if !s.Init && !x.reaper() {
 		x.dieWithParent(c)
 		if c.control >= 0 && !x.announces() {
@@ -204,6 +256,9 @@ func (c *compiler) run() {
 			c.Sys(do(DoName), stage.Prctl, stage.Imm(unix.PR_SET_DUMPABLE), stage.Imm(0), stage.Imm(0), stage.Imm(0), stage.Imm(0))
 			if s.Caps == 0 && !s.KeepCaps {
 				c.setCaps(0)
+			}
+			if c.monitor {
+				x.dieWithParent(c)
 			}
 			x.lock(c)
 			if c.seccompOnce() {
@@ -352,8 +407,8 @@ func (c *compiler) namespaces() {
 func (c *compiler) mapSelf() {
 	uid, gid := c.spec.outsideIDs()
 	inUID, inGID := c.spec.outerIDs()
-	c.writeFile(do(DoSetgroups), "/proc/self/setgroups", "deny")
 	c.writeFile(doOn(DoMap, "uid"), "/proc/self/uid_map", fmt.Sprintf("%d %d 1\n", inUID, uid))
+	c.writeFile(do(DoSetgroups), "/proc/self/setgroups", "deny")
 	c.writeFile(doOn(DoMap, "gid"), "/proc/self/gid_map", fmt.Sprintf("%d %d 1\n", inGID, gid))
 }
 

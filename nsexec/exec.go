@@ -4,6 +4,7 @@ package nsexec
 
 import (
 	"fmt"
+	"syscall"
 	"unsafe"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
@@ -37,6 +38,13 @@ func Exec(s *Spec) error {
 			return fmt.Errorf("pass descriptor %d to the launch: %w", fd, err)
 		}
 	}
+	// This also gives back the soft limit on descriptors, which the runtime
+	// has raised for itself.
+	err = syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", image.Fd()), []string{s.Launcher.comm()}, nil)
+	if err != syscall.ENOENT {
+		return &StartError{Step: "execute the launch image", Errno: errnoOf(err), Hint: execHint(errnoOf(err))}
+	}
+	// There is no /proc here, but this call needs none.
 	empty, _ := unix.BytePtrFromString("")
 	name, err := unix.BytePtrFromString(s.Launcher.comm())
 	if err != nil {

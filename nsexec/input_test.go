@@ -68,11 +68,11 @@ func TestSpecErrors(t *testing.T) {
 		{"directory as file", func(s *nsexec.Spec) { s.Files = []*os.File{dir} }, "Files[0]", nil},
 		{"closed stdin", func(s *nsexec.Spec) { s.Stdin = closed }, "Stdin", unix.EBADF},
 		{"closed file", func(s *nsexec.Spec) { s.Files = []*os.File{closed} }, "Files[0]", unix.EBADF},
-		{"nil file", func(s *nsexec.Spec) { s.Files = []*os.File{nil} }, "Files", nil},
+		{"nil file", func(s *nsexec.Spec) { s.Files = []*os.File{nil} }, "Files[0]", nil},
 		{"closed stage file", func(s *nsexec.Spec) { s.StageFiles = []*os.File{closed} }, "StageFiles[0]", unix.EBADF},
-		{"nil stage file", func(s *nsexec.Spec) { s.StageFiles = []*os.File{nil} }, "StageFiles", nil},
-		{"closed namespace", func(s *nsexec.Spec) { s.Namespaces.Net = nsexec.Join(closed) }, "Namespaces", unix.EBADF},
-		{"nil namespace", func(s *nsexec.Spec) { s.Namespaces.Net = nsexec.Join(nil) }, "Namespaces", nil},
+		{"nil stage file", func(s *nsexec.Spec) { s.StageFiles = []*os.File{nil} }, "StageFiles[0]", nil},
+		{"closed namespace", func(s *nsexec.Spec) { s.Namespaces.Net = nsexec.Join(closed) }, "Namespaces: the net namespace to join", unix.EBADF},
+		{"nil namespace", func(s *nsexec.Spec) { s.Namespaces.Net = nsexec.Join(nil) }, "Namespaces: the net namespace to join", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			testutil.NoLeak(t, func() {
@@ -199,6 +199,10 @@ var closedProbe = guest.Probe("closed streams", func([]string) {
 		panic(err)
 	}
 	report := os.NewFile(uintptr(saved), "report")
+	// The runtime takes descriptors for itself at the first launch.
+	if _, err := guest.Try(guest.Shell("true")); err != nil {
+		panic(err)
+	}
 	for fd := range 3 {
 		unix.Close(fd)
 	}
@@ -276,7 +280,8 @@ var exhaustedProbe = guest.Probe("no descriptors", func([]string) {
 	if err != nil {
 		panic(err)
 	}
-	// The runtime needs one of its own before the first launch.
+	defer null.Close()
+	// The runtime takes descriptors for itself at the first launch.
 	if _, err := guest.Try(guest.Shell("true")); err != nil {
 		panic(err)
 	}
@@ -384,7 +389,7 @@ func TestClosedReader(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Close()
-		s := guest.Shell("yes")
+		s := guest.Spec([]string{"yes"})
 		s.Stdout = w
 		res := guest.Run(t, s)
 		w.Close()

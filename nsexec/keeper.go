@@ -45,8 +45,10 @@ const stepShare = "share the work on the namespaces"
 // splitsNet reports whether the stage makes the network namespace beside the
 // init; otherwise it is made with the others.
 func (c *compiler) splitsNet() bool {
-	n := c.spec.Namespaces
-	return n.Net.fresh && (n.PID != Share || c.monitor)
+	n, x := c.spec.Namespaces, c.spec.Launcher
+	// The monitor of a guest that can see it keeps others from getting at it,
+	// and who is told of the namespaces is told when all of them exist.
+	return n.Net.fresh && n.PID != Share && (n.PID.fresh || !c.monitor) && !x.announces() && !x.belowPID()
 }
 
 func (n *netns) prepare(c *compiler) {

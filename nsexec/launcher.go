@@ -54,7 +54,7 @@ type Launcher struct {
 	Linger bool
 
 	// Inherited are descriptors that only the program is to have: the monitor
-	// and the init close them.
+	// and the init close them. None of the others here is among them.
 	Inherited []int
 	// Sync are descriptors the init keeps open and the program does not get.
 	Sync []int
@@ -214,8 +214,8 @@ func (x *Launcher) dieWithParent(c *compiler) {
 	if x == nil || !x.DieWithParent {
 		return
 	}
-	s := stage.Step{Do: "ask to die with the parent"}
-	c.Sys(s, stage.Prctl, stage.Imm(unix.PR_SET_PDEATHSIG), stage.Imm(int64(unix.SIGKILL)), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+	c.pdeathsig()
+	s := stage.Step{Do: "check the parent process"}
 	polls, r := c.Slots(len(c.alive)+1), c.Slot()
 	n := 0
 	for _, fd := range c.alive {
@@ -233,6 +233,10 @@ func (x *Launcher) dieWithParent(c *compiler) {
 	c.Place(&alive)
 }
 
+func (c *compiler) pdeathsig() {
+	c.Sys(stage.Step{Do: "ask to die with the parent"}, stage.Prctl, stage.Imm(unix.PR_SET_PDEATHSIG), stage.Imm(int64(unix.SIGKILL)), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+}
+
 // monitor is what the process that was the launcher does while the guest runs:
 // wait for it, and perhaps for the parent and for signals to forward. Others
 // act on the monitor as they did on the launcher.
@@ -247,8 +251,9 @@ func (x *Launcher) monitor(c *compiler, pid stage.Slot) {
 		loop, ended, gone stage.Label
 	)
 	c.name(x.comm())
-	// It shares namespaces with the guest, which shall not get at it.
-	c.Sys(do(DoName), stage.Prctl, stage.Imm(unix.PR_SET_DUMPABLE), stage.Imm(0), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+	if !c.spec.Namespaces.PID.fresh { // the guest sees it, and shall not get at it
+		c.Sys(do(DoName), stage.Prctl, stage.Imm(unix.PR_SET_DUMPABLE), stage.Imm(0), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+	}
 	c.Sys(do(DoNoNewPrivs), stage.Prctl, stage.Imm(unix.PR_SET_NO_NEW_PRIVS), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
 	c.setCaps(0)
 	const pollIn, happened = unix.POLLIN << 32, -1 << 48
@@ -361,16 +366,27 @@ func (x *Launcher) beforeExec(c *compiler) {
 	if x.reaper() && !c.spec.Init {
 		x.dieWithParent(c)
 	}
+	if x.DieWithParent && c.spec.Init {
+		c.pdeathsig()
+	}
 	if c.spec.Init || x.reaper() {
 		for _, fd := range x.Sync {
 			c.Try(stage.Discard, do(DoClose), stage.Close, stage.FD(fd))
 		}
 	}
-	if x.Block != nil {
-		buf := c.Mem(8)
-		c.Try(stage.Discard, do(DoBlock), stage.Read, stage.FD(*x.Block), buf, stage.Imm(1))
-		c.Try(stage.Discard, do(DoBlock), stage.Close, stage.FD(*x.Block))
+}
+
+// block waits for the caller's leave to start the program.
+func (x *Launcher) block(c *compiler) {
+	if x == nil || x.Block == nil {
+		return
 	}
+	r, buf := c.Slot(), c.Mem(8)
+	var again stage.Label
+	c.Place(&again)
+	c.Try(r, do(DoBlock), stage.Read, stage.FD(*x.Block), buf, stage.Imm(1))
+	c.If(stage.Jeq, r, stage.Imm(-int64(unix.EINTR)), &again)
+	c.Try(stage.Discard, do(DoBlock), stage.Close, stage.FD(*x.Block))
 }
 
 // reportFailure prints the failed step and its errno and exits.

@@ -12,6 +12,7 @@ import (
 // caller's, a new one, or an existing one.
 type Namespace struct {
 	fresh bool
+	join  bool
 	file  *os.File
 }
 
@@ -23,7 +24,7 @@ var New = Namespace{fresh: true}
 
 // Join is the existing namespace that f refers to, for instance
 // /proc/PID/ns/net or what package vishvananda/netns returns for a name.
-func Join(f *os.File) Namespace { return Namespace{file: f} }
+func Join(f *os.File) Namespace { return Namespace{join: true, file: f} }
 
 // IsNew reports whether n is New.
 func (n Namespace) IsNew() bool { return n.fresh }

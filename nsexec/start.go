@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -144,15 +145,79 @@ func (l *launch) prepare() ([]uintptr, error) {
 }
 
 func (l *launch) fork(files []uintptr) error {
-	path := fmt.Sprintf("/proc/self/fd/%d", l.image.Fd())
-	// The runtime uses vfork for this, whose cost does not depend on the size
-	// of this process, as long as no namespace flags are asked for.
-	pid, err := syscall.ForkExec(path, []string{l.spec.Launcher.comm()}, &syscall.ProcAttr{Files: files})
-	if err != nil {
-		return &StartError{Step: "execute the launch image", On: path, Errno: errnoOf(err), Hint: execHint(errnoOf(err))}
+	image, done, err := l.apart(files)
+	defer done()
+	step := &StartError{Step: "execute the launch image", On: fmt.Sprintf("/proc/self/fd/%d", image)}
+	if err == nil {
+		// The runtime uses vfork for this, whose cost does not depend on the
+		// size of this process, as long as no namespace flags are asked for.
+		l.stage, err = syscall.ForkExec(step.On, []string{l.spec.Launcher.comm()}, &syscall.ProcAttr{Files: files})
 	}
-	l.stage = pid
-	return nil
+	if err == nil {
+		return nil
+	}
+	l.stage = 0
+	step.Errno = errnoOf(err)
+	var rl unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &rl) == nil && uint64(len(files)) >= rl.Cur {
+		step.Errno = unix.EMFILE // however the kernel says it
+	}
+	step.Hint = execHint(step.Errno)
+	return step
+}
+
+// apart keeps ForkExec from overwriting descriptors it is not told of, the
+// image's and those that KeepFDs passes on: it takes numbers right behind the
+// highest in files for its own pipe and for files that are in the way of
+// others. So none may be in the way, and nothing may lie behind.
+func (l *launch) apart(files []uintptr) (image uintptr, done func(), err error) {
+	var dups []int
+	done = func() {
+		for _, fd := range dups {
+			unix.Close(fd)
+		}
+	}
+	image = l.image.Fd()
+	high := slices.Max(files) + 1
+	if l.spec.KeepFDs {
+		if high, err = behindAll(); err != nil {
+			return image, done, err
+		}
+	}
+	up := func(fd, above uintptr) (uintptr, error) {
+		n, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, int(above))
+		if err == nil {
+			dups = append(dups, n)
+		}
+		return uintptr(n), err
+	}
+	for i, fd := range files {
+		if fd < uintptr(i) || l.spec.KeepFDs && fd != uintptr(i) {
+			if files[i], err = up(fd, high); err != nil {
+				return image, done, err
+			}
+			high = files[i] + 1
+		}
+	}
+	if image <= high {
+		image, err = up(image, high+1)
+	}
+	return image, done, err
+}
+
+// behindAll returns a number that is above every open descriptor's.
+func behindAll() (uintptr, error) {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0, err
+	}
+	high := 2
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil {
+			high = max(high, fd)
+		}
+	}
+	return uintptr(high + 1), nil
 }
 
 func execHint(e unix.Errno) string {
@@ -163,6 +228,8 @@ func execHint(e unix.Errno) string {
 		return "/proc is not mounted here"
 	case unix.EAGAIN:
 		return "the limit on processes is reached"
+	case unix.EMFILE, unix.ENFILE:
+		return "no more descriptors: raise RLIMIT_NOFILE or pass fewer"
 	}
 	return ""
 }

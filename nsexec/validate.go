@@ -106,25 +106,42 @@ func (s *Spec) Validate() error {
 			bad("Limits", "%s: the soft limit %d is above the hard limit %d", pidone.LimitName(l.Resource), l.Soft, l.Hard)
 		}
 	}
-	for i, f := range append([]*os.File{s.Stdin, s.Stdout, s.Stderr}, s.Files...) {
+	errs = append(errs, s.checkFiles()...)
+	return errors.Join(errs...)
+}
+
+// checkFiles finds descriptors that are none, and ways out of the guest.
+func (s *Spec) checkFiles() []error {
+	var errs []error
+	check := func(field string, f *os.File, toGuest bool) {
 		if f == nil {
-			if i >= 3 {
-				bad("Files", "entry %d is nil", i-3)
-			}
-			continue
+			errs = append(errs, &SpecError{Field: field, Reason: "is nil"})
+			return
 		}
 		var st unix.Stat_t
-		name := fmt.Sprintf("Files[%d]", i-3)
-		if i < 3 {
-			name = [...]string{"Stdin", "Stdout", "Stderr"}[i]
-		}
 		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-			errs = append(errs, &SpecError{name, "is not an open file: " + err.Error(), err})
-		} else if st.Mode&unix.S_IFMT == unix.S_IFDIR && !s.KeepFDs {
-			bad(name, "is a directory, which would be a way out of the guest's root")
+			errs = append(errs, &SpecError{field, "is not an open file: " + err.Error(), err})
+		} else if st.Mode&unix.S_IFMT == unix.S_IFDIR && toGuest {
+			errs = append(errs, &SpecError{Field: field, Reason: "is a directory, which would be a way out of the guest's root"})
 		}
 	}
-	return errors.Join(errs...)
+	for i, f := range []*os.File{s.Stdin, s.Stdout, s.Stderr} {
+		if f != nil {
+			check([...]string{"Stdin", "Stdout", "Stderr"}[i], f, !s.KeepFDs)
+		}
+	}
+	for i, f := range s.Files {
+		check(fmt.Sprintf("Files[%d]", i), f, !s.KeepFDs)
+	}
+	for i, f := range s.StageFiles {
+		check(fmt.Sprintf("StageFiles[%d]", i), f, false)
+	}
+	for _, t := range s.Namespaces.types() {
+		if t.ns.join {
+			check("Namespaces: the "+t.name+" namespace to join", t.ns.file, false)
+		}
+	}
+	return errs
 }
 
 const (

@@ -13,6 +13,8 @@ const commandPID = 2
 const (
 	allSignals = stage.Blob("\xff\xff\xff\xff\xff\xff\xff\xff")
 	sigsetSize = 8
+	// defaultAction is a struct sigaction of SIG_DFL.
+	defaultAction = stage.Blob("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")
 
 	recordWords = stage.RecordSize / 8
 	// RusageSize is the size of the struct rusage that follows an Exited
@@ -54,6 +56,9 @@ type Init struct {
 // old receives the mask there was.
 func BlockSignals(b *stage.Builder, old stage.Arg) {
 	b.Sys(stage.Step{Do: "block signals"}, stage.RtSigprocmask, stage.Imm(unix.SIG_SETMASK), allSignals, old, stage.Imm(sigsetSize))
+	// A host that ignores SIGCHLD has passed that on: children would vanish
+	// without a signal or a status.
+	b.Sys(stage.Step{Do: "heed the end of children"}, stage.RtSigaction, stage.Imm(int64(unix.SIGCHLD)), defaultAction, stage.Imm(0), stage.Imm(sigsetSize))
 }
 
 // Emit adds the init. The program does not continue behind it.

@@ -72,7 +72,7 @@ func newCollector(ctx context.Context, w *Workspace, op string, sel Selection, r
 
 // run calls visit for every entry that claims to be a regular file or a directory.
 func (c *collector) run(visit func(*Entry) error) error {
-	err := c.w.walk("", c.meter.max.MaxDepth, func(e *Entry, err error) error {
+	err := c.w.walk("", bounds{c.meter.max.MaxDepth, c.meter.max.MaxEntries}, func(e *Entry, err error) error {
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (c *collector) run(visit func(*Entry) error) error {
 }
 
 func (c *collector) skip(path string, why Reason) error {
-	return c.sel.OnUnsafe.refuse(c.op, c.report.skip, path, why)
+	return c.sel.OnUnsafe.refuse(c.op, c.report.Skip, path, why)
 }
 
 // unreadable takes an error of one entry for a finding, unless it must end it all.
@@ -134,7 +134,7 @@ func (c *collector) linkedOutside(st *stat) (bool, error) {
 // from packing too.
 func (w *Workspace) countLinks(ctx context.Context) (map[inode]uint64, error) {
 	names := map[inode]uint64{}
-	err := w.walk("", maxDepth, func(e *Entry, err error) error {
+	err := w.walk("", bounds{maxDepth, Unlimited}, func(e *Entry, err error) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -152,12 +152,12 @@ func (w *Workspace) countLinks(ctx context.Context) (map[inode]uint64, error) {
 // stripped reports the privileges that a copy of a file will not have.
 func (r *Report) stripped(path string, mode fs.FileMode, capability bool) {
 	if mode&fs.ModeSetuid != 0 {
-		r.change(path, Setuid)
+		r.Change(path, Setuid)
 	}
 	if mode&fs.ModeSetgid != 0 {
-		r.change(path, Setgid)
+		r.Change(path, Setgid)
 	}
 	if capability {
-		r.change(path, Capability)
+		r.Change(path, Capability)
 	}
 }

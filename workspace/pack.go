@@ -136,7 +136,7 @@ func (p *packer) file(path string, fd int, st *stat) error {
 		}
 	}
 	if torn {
-		p.report.change(path, Torn)
+		p.report.Change(path, Torn)
 	}
 	p.report.Files++
 	p.report.Bytes += size

@@ -239,7 +239,7 @@ func TestPackTar(t *testing.T) {
 		w, dir := newWorkspace(t)
 		plant(t, dir, "a", "b", "d/e/f")
 		for limit, l := range map[string]Limits{
-			"max_entries=4": {MaxEntries: 4}, "max_bytes=6": {MaxBytes: 6}, "max_depth=2": {MaxDepth: 2}, "max_path=4": {MaxPath: 4},
+			"max_entries=4": {MaxEntries: 4}, "max_entries=2": {MaxEntries: 2}, "max_bytes=6": {MaxBytes: 6}, "max_depth=2": {MaxDepth: 2}, "max_path=4": {MaxPath: 4},
 		} {
 			_, err := w.PackTar(t.Context(), io.Discard, PackOptions{Selection: Selection{Limits: l}})
 			var le *LimitError
@@ -287,6 +287,14 @@ func TestPackTar(t *testing.T) {
 		_, report := pack(t, w, PackOptions{})
 		if len(report.Skipped) != MaxFindings || report.Omitted != 50 {
 			t.Errorf("%d and %d", len(report.Skipped), report.Omitted)
+		}
+		report = Report{}
+		for range 1000 {
+			report.Skip(strings.Repeat("p", MaxFindingBytes/10), Symlink)
+			report.Change("q", Setuid)
+		}
+		if len(report.Skipped) != 9 && len(report.Skipped) != 10 || len(report.Changed) == 0 || report.Omitted == 0 {
+			t.Errorf("%d, %d and %d", len(report.Skipped), len(report.Changed), report.Omitted)
 		}
 	})
 	t.Run("271 five thousand levels", func(t *testing.T) {

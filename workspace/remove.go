@@ -47,6 +47,8 @@ func (w *Workspace) empty() error {
 // when all its names had been removed.
 const maxRefills = 8
 
+var everything = bounds{Unlimited, Unlimited}
+
 // removal removes a tree depth first.
 type removal struct {
 	*descent
@@ -86,7 +88,7 @@ func removeTree(r *resolver, dirfd int, dir, base string) error {
 		err := gone(rmdirAt(t.fd(), last.name))
 		if isNotEmpty(err) && last.refills < maxRefills {
 			last.refills++
-			if err = t.descend(last.name, -1); err == nil {
+			if err = t.descend(last.name, everything); err == nil {
 				continue
 			}
 		}
@@ -118,7 +120,7 @@ func (t *removal) remove(name string) error {
 		// If that is not allowed the next step says so.
 		_ = chmodAt(t.fd(), name, 0o700)
 	}
-	if err := t.descend(name, -1); err != nil {
+	if err := t.descend(name, everything); err != nil {
 		return gone(err)
 	}
 	t.dirs = append(t.dirs, doomed{name: name})

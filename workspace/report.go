@@ -14,9 +14,13 @@ type Finding struct {
 
 func (f Finding) String() string { return quote(f.Path) + ": " + string(f.Reason) }
 
-// MaxFindings is how many findings each list of a [Report] holds; a guest can make
-// millions. Those beyond are counted in Omitted.
-const MaxFindings = 10_000
+// A guest can make millions of findings, with long names. Each list of a [Report]
+// holds MaxFindings at most, and both together paths of MaxFindingBytes. The first is always
+// there; those beyond are counted in Omitted.
+const (
+	MaxFindings     = 10_000
+	MaxFindingBytes = 4 << 20
+)
 
 // Report tells what an operation carried over and what it neutralised. It is
 // valid after an error too, and then tells what was done before it.
@@ -33,19 +37,27 @@ type Report struct {
 	Changed []Finding
 	// Omitted counts the findings for which there was no room in the lists.
 	Omitted int64
+
+	pathBytes int
 }
 
 // OK reports whether nothing was left out.
 func (r *Report) OK() bool { return len(r.Skipped) == 0 }
 
-func (r *Report) skip(path string, why Reason)   { r.add(&r.Skipped, path, why) }
-func (r *Report) change(path string, why Reason) { r.add(&r.Changed, path, why) }
+// Skip adds a finding to Skipped, within the bounds. It is for programs that carry
+// [Workspace.Contents] elsewhere.
+func (r *Report) Skip(path string, why Reason) { r.add(&r.Skipped, path, why) }
+
+// Change adds a finding to Changed, within the bounds.
+func (r *Report) Change(path string, why Reason) { r.add(&r.Changed, path, why) }
 
 func (r *Report) add(list *[]Finding, path string, why Reason) {
-	if len(*list) >= MaxFindings {
+	full := len(*list) >= MaxFindings || r.pathBytes+len(path) > MaxFindingBytes
+	if full && len(*list) > 0 {
 		r.Omitted++
 		return
 	}
+	r.pathBytes += len(path)
 	*list = append(*list, Finding{path, why})
 }
 
@@ -81,7 +93,7 @@ const (
 // Limits bounds an archive, while packing and while restoring. A zero stands for the default.
 // A limit that would be exceeded is a [*LimitError] before anything is written beyond it.
 type Limits struct {
-	MaxEntries int64 // files, directories and whatever is skipped
+	MaxEntries int64 // files, directories and whatever is skipped; also the names in one directory, when packing
 	MaxBytes   int64 // of file contents together
 	MaxDepth   int64 // levels of directories
 	MaxPath    int64 // bytes of one name

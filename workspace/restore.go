@@ -91,14 +91,14 @@ func (r *restorer) restore(src io.Reader) error {
 		if err := r.written.entry(); err != nil {
 			return err
 		}
+		overhead.left = maxOverhead
+		if hasContent(h.Typeflag) {
+			overhead.left += min(h.Size, math.MaxInt64-maxOverhead)
+		}
 		if h.Typeflag != tar.TypeXGlobalHeader {
 			if err := r.member(h, archive); err != nil {
 				return err
 			}
-		}
-		overhead.left = maxOverhead
-		if hasContent(h.Typeflag) {
-			overhead.left += min(h.Size, math.MaxInt64-maxOverhead)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func hasContent(typ byte) bool {
 }
 
 func (r *restorer) skip(path string, why Reason) error {
-	return r.opts.OnUnsafe.refuse("restore", r.report.skip, path, why)
+	return r.opts.OnUnsafe.refuse("restore", r.report.Skip, path, why)
 }
 
 func (r *restorer) member(h *tar.Header, content io.Reader) error {
@@ -249,7 +249,7 @@ func (r *restorer) replace(dirfd int, base, path string, fill func(fd int) error
 			why = Hardlink
 		}
 		if why != "" {
-			if err := r.opts.OnUnsafe.refuse("restore", r.report.change, path, why); err != nil {
+			if err := r.opts.OnUnsafe.refuse("restore", r.report.Change, path, why); err != nil {
 				return err
 			}
 		} else if !r.opts.PreserveModes {

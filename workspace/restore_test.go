@@ -533,6 +533,7 @@ func TestRoundTrip(t *testing.T) {
 		os.MkdirAll(filepath.Dir(path), 0o755)
 		os.WriteFile(path, bytes.Repeat(name, rng.IntN(1000)), 0o644)
 	}
+	must(t, w.WriteFile("big", bytes.Repeat([]byte("larger than any buffer"), 1_000_000)))
 	for _, c := range []Compression{Uncompressed, Gzip, Zstd} {
 		var first, second bytes.Buffer
 		packed, err := w.PackTar(t.Context(), &first, PackOptions{Compression: c})

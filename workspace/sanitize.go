@@ -16,7 +16,7 @@ import (
 func (w *Workspace) Sanitize(ctx context.Context) (Report, error) {
 	var report Report
 	c := newCollector(ctx, w, "sanitize", Selection{Limits: Limits{Unlimited, Unlimited, Unlimited, Unlimited}}, &report)
-	err := w.walk("", maxDepth, func(e *Entry, err error) error {
+	err := w.walk("", bounds{maxDepth, Unlimited}, func(e *Entry, err error) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -36,7 +36,7 @@ func (c *collector) sanitize(e *Entry) error {
 	case Device:
 		err := unlinkAt(e.d.fd(), e.Name())
 		if err == nil {
-			c.report.change(e.path, Device)
+			c.report.Change(e.path, Device)
 		}
 		return gone(err)
 	case "":

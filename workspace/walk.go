@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"iter"
+	"math"
 )
 
 // maxDepth is how many levels [Workspace.Walk] and [Workspace.Sanitize] go down,
@@ -93,7 +94,7 @@ func (w *Workspace) Walk(name string) iter.Seq2[*Entry, error] {
 			yield(nil, wrap("walk", name, err))
 			return
 		}
-		err = w.walk(path, maxDepth, func(e *Entry, err error) error {
+		err = w.walk(path, bounds{maxDepth, Unlimited}, func(e *Entry, err error) error {
 			if !yield(e, wrap("walk", e.path, err)) {
 				return errStop
 			}
@@ -107,10 +108,14 @@ func (w *Workspace) Walk(name string) iter.Seq2[*Entry, error] {
 
 var errStop = errors.New("stop")
 
+// bounds limits a walk: the levels it goes down, and the names in one directory,
+// all of which it has to hold to sort them. Negative is no limit.
+type bounds struct{ depth, names int64 }
+
 // walk calls visit for everything below a directory; see Walk. A directory that
 // cannot be entered is visited twice, the second time with the error. An error of
 // visit ends the walk.
-func (w *Workspace) walk(path string, depth int64, visit func(*Entry, error) error) error {
+func (w *Workspace) walk(path string, max bounds, visit func(*Entry, error) error) error {
 	start, err := w.dup(path, list)
 	if err != nil {
 		return err
@@ -118,7 +123,7 @@ func (w *Workspace) walk(path string, depth int64, visit func(*Entry, error) err
 	defer closeFD(start)
 	d := newDescent(w.r, start)
 	defer d.close()
-	names, err := sortedNames(start)
+	names, err := max.list(start, 0)
 	if err != nil {
 		return err
 	}
@@ -159,7 +164,7 @@ func (w *Workspace) walk(path string, depth int64, visit func(*Entry, error) err
 			return err
 		}
 		if e.typ.IsDir() && !e.skip {
-			err := d.descend(n.name, depth)
+			err := d.descend(n.name, max)
 			if err != nil {
 				err = visit(e, err)
 			}
@@ -181,14 +186,11 @@ func lostEntry(path string) *Entry {
 }
 
 // descend enters a directory and reads its names.
-func (d *descent) descend(name string, depth int64) error {
-	if depth >= 0 && int64(len(d.levels)) >= depth-1 {
-		return &LimitError{"workspace", "max_depth", depth}
-	}
+func (d *descent) descend(name string, max bounds) error {
 	if err := d.enter(name, list); err != nil {
 		return err
 	}
-	names, err := sortedNames(d.fd())
+	names, err := max.list(d.fd(), len(d.levels))
 	if err != nil {
 		d.leave()
 		return err
@@ -197,8 +199,21 @@ func (d *descent) descend(name string, depth int64) error {
 	return nil
 }
 
-func sortedNames(fd int) ([]dirent, error) {
-	names, err := readNames(fd, -1)
+// list reads the names of a directory, sorted. level is the number of directories above.
+func (b bounds) list(fd, level int) ([]dirent, error) {
+	most := -1
+	if b.names >= 0 {
+		most = int(min(b.names, math.MaxInt32)) + 1
+	}
+	names, err := readNames(fd, most)
+	switch {
+	case err != nil:
+		return nil, err
+	case b.names >= 0 && int64(len(names)) > b.names:
+		return nil, &LimitError{"workspace", "max_entries", b.names}
+	case b.depth >= 0 && int64(level) >= b.depth && len(names) > 0:
+		return nil, &LimitError{"workspace", "max_depth", b.depth}
+	}
 	sortNames(names)
-	return names, err
+	return names, nil
 }

@@ -38,7 +38,7 @@ func Run(t *testing.T, open func(t *testing.T) checkpoint.Store) {
 	}
 	list := func(t *testing.T, s checkpoint.Store, prefix string) []string {
 		t.Helper()
-		names := []string{}
+		var names []string
 		for o, err := range s.List(ctx, prefix) {
 			if err != nil {
 				t.Fatal(err)
@@ -51,14 +51,17 @@ func Run(t *testing.T, open func(t *testing.T) checkpoint.Store) {
 		slices.Sort(names)
 		return names
 	}
-	equal := func(t *testing.T, what string, got any, want any) {
+	holds := func(t *testing.T, s checkpoint.Store, name, want string) {
 		t.Helper()
-		g, gok := got.([]string)
-		w, wok := want.([]string)
-		if gok && wok && slices.Equal(g, w) || !gok && got == want {
-			return
+		if got := get(t, s, name); got != want {
+			t.Errorf("%s holds %.50q (%d bytes), want %.50q (%d bytes)", name, got, len(got), want, len(want))
 		}
-		t.Errorf("%s: got %q, want %q", what, got, want)
+	}
+	lists := func(t *testing.T, s checkpoint.Store, prefix string, want ...string) {
+		t.Helper()
+		if got := list(t, s, prefix); !slices.Equal(got, want) {
+			t.Errorf("below %q: %q, want %q", prefix, got, want)
+		}
 	}
 
 	t.Run("an object comes back, and is replaced", func(t *testing.T) {
@@ -66,7 +69,7 @@ func Run(t *testing.T, open func(t *testing.T) checkpoint.Store) {
 		big := strings.Repeat("0123456789", 1<<20)
 		for _, data := range []string{"one", big, "", "two"} {
 			put(t, s, "a/b/c.d-e_f%2F", data)
-			equal(t, "data", get(t, s, "a/b/c.d-e_f%2F"), data)
+			holds(t, s, "a/b/c.d-e_f%2F", data)
 		}
 	})
 	t.Run("a missing object", func(t *testing.T) {
@@ -83,19 +86,19 @@ func Run(t *testing.T, open func(t *testing.T) checkpoint.Store) {
 	})
 	t.Run("list and delete", func(t *testing.T) {
 		s := open(t)
-		equal(t, "an empty store", list(t, s, ""), []string{})
+		lists(t, s, "")
 		for _, name := range []string{"p/1", "p/2", "p/20", "q/1", "pq/1"} {
 			put(t, s, name, "data of "+name)
 		}
-		equal(t, "all", list(t, s, ""), []string{"p/1", "p/2", "p/20", "pq/1", "q/1"})
-		equal(t, "p/", list(t, s, "p/"), []string{"p/1", "p/2", "p/20"})
-		equal(t, "p/2", list(t, s, "p/2"), []string{"p/2", "p/20"})
-		equal(t, "p", list(t, s, "p"), []string{"p/1", "p/2", "p/20", "pq/1"})
-		equal(t, "none", list(t, s, "none/"), []string{})
+		lists(t, s, "", "p/1", "p/2", "p/20", "pq/1", "q/1")
+		lists(t, s, "p/", "p/1", "p/2", "p/20")
+		lists(t, s, "p/2", "p/2", "p/20")
+		lists(t, s, "p", "p/1", "p/2", "p/20", "pq/1")
+		lists(t, s, "none/")
 		if err := s.Delete(ctx, "p/2"); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "after Delete", list(t, s, "p/"), []string{"p/1", "p/20"})
+		lists(t, s, "p/", "p/1", "p/20")
 		for range s.List(ctx, "") {
 			break
 		}
@@ -110,8 +113,8 @@ func Run(t *testing.T, open func(t *testing.T) checkpoint.Store) {
 				t.Errorf("Put: %v", err)
 			}
 		}
-		equal(t, "data", get(t, s, "a"), "old")
-		equal(t, "names", list(t, s, ""), []string{"a"})
+		holds(t, s, "a", "old")
+		lists(t, s, "", "a")
 	})
 	t.Run("a cancelled context", func(t *testing.T) {
 		s := open(t)
@@ -121,14 +124,15 @@ func Run(t *testing.T, open func(t *testing.T) checkpoint.Store) {
 		if err := s.Put(ctx, "a", strings.NewReader("new")); !errors.Is(err, context.Canceled) {
 			t.Errorf("Put: %v", err)
 		}
-		equal(t, "data", get(t, s, "a"), "old")
-		equal(t, "names", list(t, s, ""), []string{"a"})
+		holds(t, s, "a", "old")
+		lists(t, s, "", "a")
 	})
 	t.Run("readers see one object or the other", func(t *testing.T) {
 		s := open(t)
 		a, b := strings.Repeat("a", 1<<16), strings.Repeat("b", 1<<16)
 		put(t, s, "o", a)
 		var wg sync.WaitGroup
+		defer wg.Wait()
 		wg.Go(func() {
 			for i := range 50 {
 				data := a
@@ -145,7 +149,6 @@ func Run(t *testing.T, open func(t *testing.T) checkpoint.Store) {
 				t.Errorf("%d bytes of neither", len(got))
 			}
 		}
-		wg.Wait()
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/populationgenomics/postern-go/compat/bwrapflags"
 	"github.com/populationgenomics/postern-go/mounts"
@@ -72,19 +73,16 @@ func (l *bwrapLauncher) claim() error {
 			return err
 		}
 	}
-	for _, op := range s.Mounts.Ops {
-		b, ok := op.(mounts.Bind)
-		if !ok || b.FD == nil {
-			continue
-		}
-		if !l.fds.has(*b.FD) {
-			return fmt.Errorf("Can't find source path /proc/self/fd/%d: %s", *b.FD, pidone.ErrnoText(unix.ENOENT))
-		}
-		l.fds.forget(*b.FD)
+	if err := l.sources(); err != nil {
+		return err
 	}
 	x.Sync = slices.DeleteFunc(x.Sync, func(fd int) bool { return !l.fds.has(fd) })
-	if x.Block != nil && !l.fds.has(*x.Block) {
-		x.Block = nil // as good as one that can be read at once
+	if x.Block != nil {
+		if !l.fds.has(*x.Block) {
+			x.Block = nil // as good as one that can be read at once
+		} else {
+			l.fds.forget(*x.Block)
+		}
 	}
 	for _, own := range []*int{c.InfoFD, c.StatusFD, c.UserNSBlockFD} {
 		if own != nil && l.fds.has(*own) && *own > 2 {
@@ -93,6 +91,56 @@ func (l *bwrapLauncher) claim() error {
 		}
 	}
 	return nil
+}
+
+// sources looks up those sources of mounts that only this process can, and
+// says what is missing before the launch runs into it.
+func (l *bwrapLauncher) sources() error {
+	missing := func(path string, err error) error {
+		var e unix.Errno
+		errors.As(err, &e)
+		return fmt.Errorf("Can't find source path %s: %s", l.cmd.Written(path), pidone.ErrnoText(e))
+	}
+	ops := l.cmd.Spec.Mounts.Ops
+	for i, op := range ops {
+		switch op := op.(type) {
+		case mounts.Bind:
+			if op.FD != nil {
+				if !l.fds.has(*op.FD) {
+					return missing(fmt.Sprintf("/proc/self/fd/%d", *op.FD), unix.ENOENT)
+				}
+				l.fds.forget(*op.FD)
+			}
+			if ofSelf(op.Source) {
+				// By the time of the mount another process would be meant.
+				if path, err := filepath.EvalSymlinks(op.Source); err == nil {
+					l.cmd.Rename(path, op.Source)
+					op.Source = path
+					ops[i] = op
+				}
+			}
+		case mounts.Overlay:
+			for _, layer := range append([]string{op.Upper, op.Work}, op.Lower...) {
+				if layer == "" {
+					continue
+				}
+				if err := unix.Access(layer, unix.F_OK); err != nil {
+					return missing(layer, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// ofSelf reports whether a path means something else in every process.
+func ofSelf(path string) bool {
+	for _, prefix := range []string{"/proc/self/", "/proc/thread-self/", "/dev/fd/", "/dev/std"} {
+		if strings.HasPrefix(path, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // namespace checks that a descriptor is a namespace of this type.

@@ -31,7 +31,6 @@ func init() { runtime.LockOSThread() }
 // status if there is anybody left to exit.
 func bwrapMain(args []string) int {
 	l := &bwrapLauncher{args: args, parent: unix.Getppid()}
-	debug.SetGCPercent(-1) // this process is short-lived or idle
 	if len(args) == 2 && args[1] == "--version" {
 		fmt.Println(versionText(args[0]))
 		return 0

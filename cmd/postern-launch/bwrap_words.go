@@ -65,6 +65,8 @@ func (l *bwrapLauncher) phrase(do, on string) string {
 		return "Can't mount mqueue on " + path
 	case mounts.DoOverlay:
 		return "Can't make overlay mount on " + path
+	case mounts.DoReadlink:
+		return "Can't make symlink at " + path + ": destination exists and is not a symlink\n"
 	case mounts.DoSymlink:
 		return "Can't make symlink at " + path
 	case mounts.DoChmod:

@@ -82,6 +82,9 @@ func (c *Command) Written(path string) string {
 	return path
 }
 
+// Rename says that a path replaces another in the Spec.
+func (c *Command) Rename(to, from string) { c.written[to] = c.Written(from) }
+
 // A Message is something to tell the user, who may also be a program that
 // looks for the text.
 type Message struct {

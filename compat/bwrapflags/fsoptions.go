@@ -149,8 +149,8 @@ func (p *parser) filters() error {
 		}
 		f, err := seccompbpf.Parse(raw)
 		if err != nil {
-			return p.failf("Unable to set up system call filtering as requested: prctl(PR_SET_SECCOMP) reported EINVAL. "+
-				"(Hint: this requires a kernel configured with CONFIG_SECCOMP and CONFIG_SECCOMP_FILTER.) (%v)", err)
+			return p.failf("Unable to set up system call filtering as requested: prctl(PR_SET_SECCOMP) reported EINVAL. " +
+				"(Hint: this requires a kernel configured with CONFIG_SECCOMP and CONFIG_SECCOMP_FILTER.)")
 		}
 		p.cmd.Spec.Seccomp = append(p.cmd.Spec.Seccomp, f)
 	}

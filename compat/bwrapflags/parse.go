@@ -22,9 +22,9 @@ func Parse(words, env []string, fds FDs, facts Facts) (*Command, error) {
 		fds:   fds,
 		facts: facts,
 		env:   usable(env),
-		tree:  &mounts.Tree{FollowHost: true},
+		tree:  &mounts.Tree{FollowHost: true, PrivateParents: true},
 	}
-	p.launcher = &nsexec.Launcher{Comm: "bwrap", FailStatus: 1, ExecStatus: 1, Linger: true}
+	p.launcher = &nsexec.Launcher{Comm: "bwrap", FailStatus: 1, ExecStatus: 1, Linger: true, SeccompTwice: true}
 	p.cmd.Spec = nsexec.Spec{Launcher: p.launcher, Mounts: p.tree, KeepFDs: true, KeepGroups: true, SignalMask: true}
 	if facts.UID == 0 {
 		p.caps = facts.Caps

@@ -260,9 +260,9 @@ func (w *writer) failure() {
 	var scan, found stage.Label
 	iov, row, errno := w.Slots(8), w.Slot(), w.Slot()
 	w.Place(&w.report)
-	w.Move(row, stage.Imm(0))
+	w.Move(row, rows)
 	w.Place(&scan)
-	w.Load64(errno, rows, row)
+	w.Load64(errno, row, stage.Imm(0))
 	w.If(stage.Jeq, errno, w.errno, &found)
 	w.If(stage.Jeq, errno, stage.Imm(end), &found)
 	w.Add(row, row, stage.Imm(24))
@@ -274,8 +274,8 @@ func (w *writer) failure() {
 	w.Move(iov+3, w.pathLen)
 	w.Move(iov+4, stage.Str(": "))
 	w.Move(iov+5, stage.Imm(2))
-	w.Load64(iov+6, row, stage.At{Base: rows, Off: 8})
-	w.Load64(iov+7, row, stage.At{Base: rows, Off: 16})
+	w.Load64(iov+6, row, stage.Imm(8))
+	w.Load64(iov+7, row, stage.Imm(16))
 	w.Try(stage.Discard, step("say what failed"), stage.Writev, stderr, stage.SlotAddr(iov), stage.Imm(4))
 	w.exit(1)
 }

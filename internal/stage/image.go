@@ -11,13 +11,13 @@ import (
 // ErrUnsupportedArch says that no stage exists for this machine.
 var ErrUnsupportedArch = errors.New("postern has no launch stage for this architecture (it has amd64 and arm64)")
 
-// The image is one read-only, executable segment (ELF header, code, operations,
-// constants) and one zeroed writable one (slots, then memory). Both lie in the
-// same 2 MiB so that one page of page table maps them, and the constant part is
-// one mapping of page cache so that a single fault maps 64 KiB of it: on a
-// virtual machine a page touched costs more than ten system calls.
+// The image is one zeroed, writable segment (slots, then memory) and behind it
+// a read-only, executable one (ELF header, code, operations, constants). Both
+// lie in the same 2 MiB so that one page of page table maps them, and the
+// constant part is one mapping of page cache so that a single fault maps 64 KiB
+// of it: on a virtual machine a page touched costs more than ten system calls.
 const (
-	imageBase = 0x10000000
+	imageBase = 0x10100000
 	headerOff = 0x100 // two words: the first operation, the slots
 	codeOff   = headerOff + 16
 	// segmentAlign is the largest page size the supported architectures have.
@@ -37,84 +37,52 @@ func (p *Program) Image() ([]byte, error) {
 	return p.link(arch, code)
 }
 
-// MaxPerImage bounds an image; a program that needs more is refused.
-const MaxPerImage = 1 << 30
+const defaultMaxImage = 256 << 20
+
+// maxImage bounds an image; a program that needs more is refused.
+var maxImage = defaultMaxImage
 
 func (p *Program) link(arch Arch, code []byte) ([]byte, error) {
+	dataSize := uint64(numSlots*8 + p.mem)
 	l := linker{
 		arch:  arch,
 		opOff: (codeOff + len(code) + OpSize - 1) &^ (OpSize - 1),
-		strs:  make(map[string]uint64, len(p.Ops)),
+		data:  imageBase - (dataSize+segmentAlign-1)&^(segmentAlign-1),
+		strs:  make(map[string]uint64, len(p.Ops)/2),
 		blobs: map[Blob]uint64{},
 	}
-	l.poolOff = l.opOff + len(p.Ops)*OpSize
-
-	// The address of writable memory depends on the length of what comes
-	// before it, which is known only at the end: count first.
-	l.size(p)
-	end := (l.end + segmentAlign - 1) &^ (segmentAlign - 1)
-	if end > MaxPerImage {
-		return nil, fmt.Errorf("stage: a program of %d MiB is too large", l.end>>20)
+	if dataSize > imageBase/2 {
+		return nil, fmt.Errorf("stage: a program with %d MiB of memory is too large", dataSize>>20)
 	}
-	l.data = imageBase + uint64(end)
-	l.out = make([]byte, l.poolOff, l.end)
+	pool := l.opOff + len(p.Ops)*OpSize
+	l.out = make([]byte, pool, pool+poolGuess)
 	copy(l.out[codeOff:], code)
-
 	for i := range p.Ops {
 		if err := l.op(p, i); err != nil {
 			return nil, fmt.Errorf("stage: operation %d (%s): %w", i, p.Ops[i].Step, err)
 		}
 	}
+	if len(l.out) > maxImage {
+		return nil, fmt.Errorf("stage: a program of %d MiB is too large", len(l.out)>>20)
+	}
 	le := binary.LittleEndian
 	le.PutUint64(l.out[headerOff:], imageBase+uint64(l.opOff))
 	le.PutUint64(l.out[headerOff+8:], l.data)
-	elfHeader(l.out, arch, l.data, uint64(numSlots*8+p.mem))
+	elfHeader(l.out, arch, l.data, dataSize)
 	return l.out, nil
 }
 
-type linker struct {
-	arch    Arch
-	out     []byte
-	opOff   int
-	poolOff int
-	end     int
-	data    uint64
-	strs    map[string]uint64
-	blobs   map[Blob]uint64
-	table   uint64
-}
+// poolGuess is the room for constants that most programs need.
+const poolGuess = 24 << 10
 
-// size computes an upper bound of the image's length.
-func (l *linker) size(p *Program) {
-	l.end = l.poolOff
-	var add func(a Arg)
-	add = func(a Arg) {
-		switch a := a.(type) {
-		case Str:
-			l.end += len(a) + 1
-		case Blob:
-			l.end += len(a) + 8
-		case At:
-			add(a.Base)
-		case Vec:
-			l.end += 8*len(a) + 8
-			for _, e := range a {
-				add(e)
-			}
-		case OpTable:
-			if p.texts != nil {
-				l.end += 16*len(p.Ops) + 8
-				for i := range p.Ops {
-					l.end += len(p.texts(p.Ops[i].Step)) + 1
-				}
-			}
-		}
-	}
-	for i := range p.Ops {
-		for _, a := range p.Ops[i].Args {
-			add(a)
-		}
-	}
+type linker struct {
+	arch  Arch
+	out   []byte
+	opOff int
+	data  uint64
+	strs  map[string]uint64
+	blobs map[Blob]uint64
+	table uint64
 }
 
 func (l *linker) op(p *Program, i int) error {
@@ -234,18 +202,33 @@ func (l *linker) opTable(p *Program) (uint64, error) {
 	if p.texts == nil {
 		return 0, errors.New("uses OpTable, but the builder has no Texts")
 	}
-	rows := make(Vec, 0, 2*len(p.Ops))
+	texts := make(map[Step][2]uint64)
+	rows := make([]uint64, 0, 2*len(p.Ops))
+	empty, _ := l.value(p, Str(""))
 	for i := range p.Ops {
-		var text string
-		if p.Ops[i].OnErr != nil {
-			text = p.texts(p.Ops[i].Step)
+		if p.Ops[i].OnErr == nil {
+			rows = append(rows, empty, 0)
+			continue
 		}
-		rows = append(rows, Str(text), Imm(len(text)))
+		row, ok := texts[p.Ops[i].Step]
+		if !ok {
+			text := p.texts(p.Ops[i].Step)
+			at, err := l.value(p, Str(text))
+			if err != nil {
+				return 0, err
+			}
+			row = [2]uint64{at, uint64(len(text))}
+			texts[p.Ops[i].Step] = row
+		}
+		rows = append(rows, row[0], row[1])
 	}
-	v, err := l.vec(p, rows)
+	v := l.align()
+	for _, w := range rows {
+		l.out = binary.LittleEndian.AppendUint64(l.out, w)
+	}
 	// A row is a quarter of an operation's size, so the shift alone scales.
 	l.table = v - (imageBase+uint64(l.opOff))/(OpSize/16)
-	return l.table, err
+	return l.table, nil
 }
 
 func (l *linker) here() uint64 { return imageBase + uint64(len(l.out)) }
@@ -284,7 +267,7 @@ func elfHeader(out []byte, arch Arch, dataAddr, dataSize uint64) {
 		le.PutUint64(b[40:], memsz)
 		le.PutUint64(b[48:], segmentAlign)
 	}
-	ph(0, ptLoad, execFlags, imageBase, uint64(len(out)), uint64(len(out)))
-	ph(1, ptLoad, dataFlags, dataAddr, 0, dataSize)
+	ph(0, ptLoad, dataFlags, dataAddr, 0, dataSize)
+	ph(1, ptLoad, execFlags, imageBase, uint64(len(out)), uint64(len(out)))
 	ph(2, ptStack, dataFlags, 0, 0, 0)
 }

@@ -16,7 +16,7 @@ GLOBL ·stageText(SB), RODATA, $8
 	MOVQ (R13)(reg*8), reg
 
 TEXT ·stage(SB), NOSPLIT|NOFRAME, $0
-	MOVQ $0x10000100, AX // imageBase + headerOff
+	MOVQ $0x10100100, AX // imageBase + headerOff
 	MOVQ 0(AX), R12
 	MOVQ 8(AX), R13
 

@@ -13,7 +13,7 @@ GLOBL ·stageText(SB), RODATA, $8
 	MOVD (R20)(reg<<3), reg
 
 TEXT ·stage(SB), NOSPLIT|NOFRAME, $0
-	MOVD $0x10000100, R21 // imageBase + headerOff
+	MOVD $0x10100100, R21 // imageBase + headerOff
 	MOVD 0(R21), R19
 	MOVD 8(R21), R20
 

@@ -62,7 +62,7 @@ func processCases() []Case {
 		{Name: "process/PATH with the working directory", Line: "--bind / / --file {pipe:#!/bin/sh\necho here\n} $W/tool --chmod 0755 $W/tool tool", Env: []string{"PATH=:/usr/bin:/bin"}},
 		{Name: "process/PATH entry not a directory", Line: "$R sh -c 'echo found'", Env: []string{"PATH=/etc/passwd:/missing:/usr/bin:/bin"}},
 		{Name: "process/PATH hits something not executable", Line: "$R inner", Env: []string{"PATH=/missing"}},
-		{Name: "process/PATH forbidden then missing", Line: "$R f", Before: "", Env: []string{"PATH=.:/usr/bin"}},
+		{Name: "process/PATH forbidden then missing", Line: "$R f", Env: []string{"PATH=.:/usr/bin"}},
 		{Name: "process/odd environment", Line: "$R $PROBE", Env: []string{"=odd", "lower=x", "SPACE=a b", "EMPTY="}},
 		{Name: "process/PWD wrong", Line: "$R $PROBE", Env: []string{"PWD=/nowhere"}},
 		{Name: "process/PWD through a link", Line: "$R $PROBE", Dir: "$W/link-d"},

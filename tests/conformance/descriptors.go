@@ -257,7 +257,7 @@ func (in *inherited) namespace(label, kind, option string, inside ...*os.File) (
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.ExtraFiles = inside
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: in.run.credential(), Pdeathsig: 0}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: in.run.credential()}
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -1,5 +1,15 @@
 //go:build linux
 
+// Command conformance launches the same command lines under two programs that understand bwrap's, and prints
+// in what the launches differ: in what the launched command sees from inside, in what can be seen of it from
+// outside, in exit status, messages and status documents, and in what is left behind on the host.
+//
+//	go run ./tests/conformance -a /usr/bin/bwrap -b ./postern-launch
+//	go run ./tests/conformance -a bwrap -b ./postern-launch -v -line '$R --unshare-pid $PROBE'
+//
+// As root it launches everything as root and as an ordinary user. The exit status is 1 if there are
+// differences. The tests beside it hold postern-launch against two versions of bwrap; what may differ is listed
+// in [Rules], with the reason.
 package main
 
 import (

@@ -136,7 +136,7 @@ func (b *bench) heap() error {
 }
 
 func (b *bench) launcher() error {
-	hard := append([]string{*launcher, "--hardened", "--workspace", b.work, "--seccomp-policy", "baseline", "--"}, command)
+	hard := append([]string{*launcher, "--hardened", "--workspace", b.work, "--seccomp", "baseline", "--"}, command)
 	m, err := interleave(*rounds, b.bwrapTrue, func() error { return b.spawn(hard, false) },
 		func() error { return b.spawn(append(append([]string{*launcher}, b.ref...), command), true) })
 	if err != nil {

@@ -6,16 +6,13 @@ package main
 // before main runs. The probe has to report the state it was started with, so the linker is told (-E) to
 // start the program at entry, which saves that state and goes on to the runtime.
 
-// sigaction is the kernel's struct of that name; both supported architectures lay it out like this.
-type sigaction struct {
-	handler, flags, restorer, mask uint64
-}
-
 var (
-	entryActions [65]sigaction // by signal number
+	entryActions [65][4]uint64 // struct sigaction by signal number; the handler comes first
 	entryMask    uint64
 	entryNofile  [2]uint64
 )
 
 // entry is written in assembly. It is never called from Go.
+//
+//lint:ignore U1000 the linker jumps there
 func entry()

@@ -87,7 +87,7 @@ func signals() (blocked, ignored []int) {
 		if entryMask&(1<<(sig-1)) != 0 {
 			blocked = append(blocked, sig)
 		}
-		if entryActions[sig].handler == 1 { // SIG_IGN
+		if entryActions[sig][0] == 1 { // SIG_IGN
 			ignored = append(ignored, sig)
 		}
 	}
