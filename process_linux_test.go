@@ -337,7 +337,7 @@ func TestWaitIsNoStop(t *testing.T) {
 // Promise 68.
 func TestOneReader(t *testing.T) {
 	s := sandbox(t, Profile{})
-	p := start(t, s, Command{Args: []string{"sh", "-c", "echo ready; read x"}, StdinPipe: true})
+	p := start(t, s, Command{Args: []string{"sh", "-c", "echo ready; read x; true"}, StdinPipe: true})
 	for range p.Output() {
 		if _, err := p.Communicate(context.Background()); !errors.Is(err, ErrConcurrentRead) {
 			t.Errorf("Communicate in an Output loop: %v", err)

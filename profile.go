@@ -3,7 +3,6 @@ package postern
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -225,30 +224,6 @@ func (g GuestID) String() string {
 		return fmt.Sprint(*n)
 	}
 	return "the caller's"
-}
-
-// WithVenv returns a copy of the profile that also has the Python virtual
-// environment at path, at its own path and read-only, and whose Python is the
-// environment's. Symbolic links in path are resolved. Nothing is installed at
-// run time.
-//
-// The interpreter that the environment was made with must be there in the
-// guest, as it is for one made with the system's Python.
-func (p Profile) WithVenv(path string) (Profile, error) {
-	abs, err := filepath.Abs(path)
-	if err == nil {
-		abs, err = filepath.EvalSymlinks(abs)
-	}
-	if err != nil {
-		return Profile{}, fmt.Errorf("postern: use the virtual environment: %w", err)
-	}
-	python := filepath.Join(abs, "bin", "python")
-	if _, err := os.Lstat(python); err != nil {
-		return Profile{}, fmt.Errorf("postern: %s is no virtual environment, it has no bin/python: %w", path, err)
-	}
-	p.RequiredBinds = append(slices.Clip(p.RequiredBinds), Bind{Host: abs})
-	p.Python = python
-	return p, nil
 }
 
 // size returns a number with its default, and 0 for Unlimited.

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/populationgenomics/postern-go/hatch"
@@ -106,17 +105,14 @@ func (p Profile) spec(workspace string, cmd Command, hatches []hatch.Hatch) (*ns
 	return s, nil
 }
 
-var hardened = sync.OnceValues(func() (seccompbpf.Filter, error) { return seccompbpf.Hardened().Compile() })
-
 func (p Profile) filters() ([]seccompbpf.Filter, error) {
 	if p.NoSeccomp {
 		return nil, nil
 	}
-	compile := hardened
-	if p.Seccomp != nil {
-		compile = p.Seccomp.Compile
+	if p.Seccomp == nil {
+		return []seccompbpf.Filter{seccompbpf.HardenedFilter()}, nil
 	}
-	f, err := compile()
+	f, err := p.Seccomp.Compile()
 	if err != nil {
 		return nil, &FieldError{"Profile.Seccomp", "cannot be compiled: " + err.Error(), err}
 	}

@@ -697,9 +697,9 @@ func FuzzManifest(f *testing.F) {
 	body := []byte{1}
 	body = append(body, make([]byte, 32)...)
 	body = append(body, 9, 1, 0, 1, 'a', 2, 2, 3, 1, 1, 1, 1, 0, 0, 3)
-	f.Add(append(body, make([]byte, 32)...))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := parse(data)
+	f.Add(body, make([]byte, 32))
+	f.Fuzz(func(t *testing.T, body, sums []byte) {
+		m, err := parse(body, sums)
 		if err != nil {
 			return
 		}

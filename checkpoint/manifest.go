@@ -94,8 +94,11 @@ func keyName(key string) (string, error) {
 	return manifestPrefix + b.String(), nil
 }
 
+// encode gives the manifest's bytes: a compressed part, and the chunks' hashes, which
+// do not compress.
 func (m *manifest) encode() []byte {
-	var b []byte
+	b := make([]byte, 0, 64*(len(m.files)+len(m.packs)))
+	var sums []byte
 	b = binary.AppendUvarint(b, uint64(len(m.packs)))
 	for _, p := range m.packs {
 		b = append(b, p.id[:]...)
@@ -128,12 +131,17 @@ func (m *manifest) encode() []byte {
 			b = binary.AppendUvarint(b, uint64(c.pack))
 			b = binary.AppendUvarint(b, uint64(c.offset))
 			b = binary.AppendUvarint(b, uint64(c.size))
-			b = append(b, c.sum[:]...)
+			sums = append(sums, c.sum[:]...)
 		}
 	}
 	z := newEncoder().EncodeAll(b, nil)
-	sum := sha256.Sum256(z)
-	return append(append([]byte(manifestMagic), sum[:]...), z...)
+	out := make([]byte, len(manifestMagic)+sha256.Size, len(manifestMagic)+sha256.Size+binary.MaxVarintLen64+len(z)+len(sums))
+	copy(out, manifestMagic)
+	out = binary.AppendUvarint(out, uint64(len(z)))
+	out = append(append(out, z...), sums...)
+	sum := sha256.Sum256(out[len(manifestMagic)+sha256.Size:])
+	copy(out[len(manifestMagic):], sum[:])
+	return out
 }
 
 func commonPrefix(a, b string) int {
@@ -165,23 +173,34 @@ func decode(data []byte) (*manifest, error) {
 		return nil, err
 	}
 	defer z.Close()
-	body, err := z.DecodeAll(rest, nil)
+	r := reader{b: rest}
+	packed := r.bytes(r.length())
+	if r.bad {
+		return nil, errMalformed
+	}
+	body, err := z.DecodeAll(packed, nil)
 	if err != nil {
 		return nil, err
 	}
-	return parse(body)
+	return parse(body, r.b)
 }
 
-func parse(body []byte) (*manifest, error) {
-	r := reader{b: body}
+// minEntry is the size of the smallest entry: a directory.
+const minEntry = 4
+
+func parse(body, hashes []byte) (*manifest, error) {
+	r, sums := reader{b: body}, reader{b: hashes}
 	m := &manifest{}
+	chunks := make([]chunk, 0, len(hashes)/sha256.Size)
 	for n := r.count(); n > 0 && !r.bad; n-- {
 		p := packInfo{id: r.hash()}
 		p.size = r.length()
 		m.packs = append(m.packs, p)
 	}
 	last := ""
-	for n := r.count(); n > 0 && !r.bad; n-- {
+	n := r.count()
+	m.files = make([]entry, 0, min(n, int64(len(body)/minEntry)))
+	for ; n > 0 && !r.bad; n-- {
 		var e entry
 		shared, own := r.length(), r.length()
 		if shared > int64(len(last)) {
@@ -196,22 +215,24 @@ func parse(body []byte) (*manifest, error) {
 			e.size = r.length()
 			e.seen = identity{r.uvarint(), r.uvarint(), r.varint()}
 			var total int64
+			first := len(chunks)
 			for n := r.count(); n > 0 && !r.bad; n-- {
 				c := chunk{pack: int(r.length()), offset: r.length(), size: r.length()}
-				c.sum = r.hash()
-				if r.bad || c.pack >= len(m.packs) || c.size > m.packs[c.pack].size || c.offset > m.packs[c.pack].size-c.size {
+				c.sum = sums.hash()
+				if r.bad || sums.bad || c.pack >= len(m.packs) || c.size > m.packs[c.pack].size || c.offset > m.packs[c.pack].size-c.size {
 					return nil, errMalformed
 				}
 				total += c.size
-				e.chunks = append(e.chunks, c)
+				chunks = append(chunks, c)
 			}
+			e.chunks = chunks[first:len(chunks):len(chunks)]
 			if total != e.size {
 				return nil, errMalformed
 			}
 		}
 		m.files = append(m.files, e)
 	}
-	if r.bad || len(r.b) > 0 {
+	if r.bad || len(r.b) > 0 || len(sums.b) > 0 {
 		return nil, errMalformed
 	}
 	return m, nil

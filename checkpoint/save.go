@@ -134,6 +134,7 @@ func (s *saver) compareWith(key string, opts SaveOptions) error {
 		return err
 	}
 	s.base = base
+	s.m.files = make([]entry, 0, len(base.files)+len(base.files)/8)
 	// What is still used of a pack that is mostly garbage is stored anew, so that
 	// Prune can delete it.
 	live := make([]int64, len(base.packs))
@@ -177,6 +178,7 @@ func (s *saver) add(e *workspace.Entry) error {
 	}
 	if old := s.find(path); old != nil && old.size == it.size && old.mtime == it.mtime && old.seen == identityOf(info) && s.dense(old) {
 		it.seen = old.seen
+		it.chunks = make([]chunk, 0, len(old.chunks))
 		for _, c := range old.chunks {
 			it.chunks = append(it.chunks, s.adopt(c))
 		}
@@ -206,13 +208,12 @@ func (s *saver) limit(more int64) error {
 }
 
 func (s *saver) keep(it entry) {
-	for _, p := range append(s.parents, it) {
-		s.m.files = append(s.m.files, p)
-		if p.dir {
-			s.report.Dirs++
-		} else {
-			s.report.Files++
-		}
+	s.m.files = append(append(s.m.files, s.parents...), it)
+	s.report.Dirs += int64(len(s.parents))
+	if it.dir {
+		s.report.Dirs++
+	} else {
+		s.report.Files++
 	}
 	s.parents = s.parents[:0]
 	s.report.Bytes += it.size

@@ -4,6 +4,7 @@ package mounts
 
 import (
 	"encoding/binary"
+	"fmt"
 	"strings"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
@@ -42,6 +43,7 @@ const (
 	DoOnLink   = "mount on the symbolic link"
 	DoOnFile   = "mount a directory on the file"
 	DoOnDir    = "mount a file on the directory"
+	DoFind     = "open"
 	DoTmpfs    = "mount tmpfs on"
 	DoProc     = "mount proc on"
 	DoMask     = "cover"
@@ -206,11 +208,29 @@ func (e *emitter) onErrno(errno unix.Errno, then *stage.Label) *stage.Label {
 	return l
 }
 
+// openAt adds an openat2 that goes to onErr when it fails. One that meets ".."
+// while something is being renamed or mounted anywhere on the machine cannot
+// be sure where it is, and the kernel asks for another try.
+func (e *emitter) openAt(onErr *stage.Label, dst stage.Slot, s stage.Step, dir stage.Arg, path string, how stage.Blob) {
+	again, failed := new(stage.Label), new(stage.Label)
+	e.Place(again)
+	e.SysOr(failed, dst, s, stage.Openat2, dir, stage.Str(path), how, stage.Imm(howSize))
+	e.cold = append(e.cold, func() {
+		e.Place(failed)
+		e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.EAGAIN)), again)
+		e.Jump(onErr)
+	})
+}
+
 // A place is a destination ready for use: a path relative to the working
 // directory, or a descriptor in dst.
 type place struct {
-	path string // "." is the new root itself
-	fd   bool
+	path  string // "." is the new root itself
+	fd    bool
+	unfit string // the step that fails if the mount's type does not fit the known path
+	// elsewhere says that it need not lie in the directory its path names: it
+	// was reached through ".." or a link as the last component.
+	elsewhere bool
 }
 
 // set records what is now at dest.
@@ -252,7 +272,28 @@ func (e *emitter) parents(dest string, cs []string, mode uint32) (known bool) {
 func (e *emitter) dropParent() {
 	if e.parOf != "" {
 		e.close(e.par)
+		e.Move(e.par, stage.Imm(-1)) // a number closed twice might be somebody else's by then
 		e.parOf = ""
+	}
+}
+
+// covered is told what has been mounted over something. An unknown destination
+// may be any path by another name, so nothing is known from then on: otherwise
+// links in what was mounted would be followed as if they were directories of
+// this program's, and on the host.
+func (e *emitter) covered(dest string, p place) {
+	if p.path == "." || p.elsewhere {
+		e.close(e.root)
+		e.openRoot()
+	}
+	if !p.fd {
+		e.dropParent()
+		return
+	}
+	e.fs = &node{kind: unknown}
+	cs := components(dest)
+	if strings.Join(cs[:len(cs)-1], "/") != e.parOf {
+		e.dropParent()
 	}
 }
 
@@ -270,14 +311,17 @@ func (e *emitter) openParent(dest string, cs []string, mode uint32) {
 	s := on(DoParents, dest)
 	dirHow := how(dirOpen, 0, inRoot)
 	missing, have := new(stage.Label), new(stage.Label)
-	e.SysOr(e.onErrno(unix.ENOENT, missing), e.par, s, stage.Openat2, e.root, stage.Str(path), dirHow, stage.Imm(howSize))
+	e.openAt(e.onErrno(unix.ENOENT, missing), e.par, s, e.root, path, dirHow)
 	e.Place(have)
 	e.cold = append(e.cold, func() {
 		e.Place(missing)
 		for i := range cs {
 			sub := strings.Join(cs[:i+1], "/")
 			exists := new(stage.Label)
+			again := new(stage.Label)
+			e.Place(again)
 			e.Try(e.dst, s, stage.Openat2, e.root, stage.Str(sub), dirHow, stage.Imm(howSize))
+			e.If(stage.Jeq, e.dst, stage.Imm(-int64(unix.EAGAIN)), again)
 			e.If(stage.Jlt, stage.Imm(-1), e.dst, exists)
 			dir := e.par
 			if i == 0 {
@@ -288,7 +332,7 @@ func (e *emitter) openParent(dest string, cs []string, mode uint32) {
 			reopen := new(stage.Label)
 			e.SysOr(e.onErrno(unix.EEXIST, reopen), stage.Discard, s, stage.Mkdirat, dir, stage.Str(cs[i]), stage.Imm(int64(mode)))
 			e.Place(reopen)
-			e.SysTo(e.dst, s, stage.Openat2, e.root, stage.Str(sub), dirHow, stage.Imm(howSize))
+			e.openAt(&e.Fail, e.dst, s, e.root, sub, dirHow)
 			e.Place(exists)
 			if i > 0 {
 				e.close(e.par)
@@ -339,7 +383,7 @@ func (e *emitter) dir(dest string) place {
 		return place{path: path}
 	}
 	e.leaf(dest, cs, stage.Mkdirat, 0o755)
-	return place{fd: true}
+	return place{fd: true, elsewhere: cs[len(cs)-1] == ".."}
 }
 
 // leaf opens the last component of an unknown destination into dst, creating
@@ -347,29 +391,35 @@ func (e *emitter) dir(dest string) place {
 func (e *emitter) leaf(dest string, cs []string, make stage.Call, mode int64) {
 	name := cs[len(cs)-1]
 	if name == ".." {
-		e.SysTo(e.dst, on(DoOpenDest, dest), stage.Openat2, e.root, stage.Str(strings.Join(cs, "/")), how(pathOpen, 0, inRoot), stage.Imm(howSize))
+		e.openAt(&e.Fail, e.dst, on(DoOpenDest, dest), e.root, strings.Join(cs, "/"), how(pathOpen, 0, inRoot))
 		return
 	}
-	e.parents(dest, cs, e.parentMode)
+	dir := stage.Arg(cwd)
+	if e.parents(dest, cs, e.parentMode) {
+		name = strings.Join(cs, "/")
+	} else {
+		dir = e.par
+	}
 	do, flags := DoMkdir, uint64(dirOpen)
 	if make == stage.Mknodat {
 		do, flags = DoCreate, pathOpen
 	}
 	var failed stage.Label
-	e.Try(e.tmp, on(do, dest), make, e.par, stage.Str(name), stage.Imm(mode), stage.Imm(0))
+	e.Try(e.tmp, on(do, dest), make, dir, stage.Str(name), stage.Imm(mode), stage.Imm(0))
 	open := func(onErr *stage.Label, do string) {
-		e.SysOr(onErr, e.dst, on(do, dest), stage.Openat2, e.par, stage.Str(name), how(flags, 0, noLinks), stage.Imm(howSize))
+		e.openAt(onErr, e.dst, on(do, dest), dir, name, how(flags, 0, noLinks))
 	}
 	open(&failed, DoOpenDest)
 	e.cold = append(e.cold, func() { // fail again, now for good and under the right name
 		var missing, link, file stage.Label
 		e.Place(&failed)
 		e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.ENOENT)), &missing)
+		e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.EACCES)), &missing)
 		e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.ELOOP)), &link)
 		e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.ENOTDIR)), &file)
 		e.Jump(&e.Fail)
 		e.Place(&missing)
-		e.Sys(on(do, dest), make, e.par, stage.Str(name), stage.Imm(mode), stage.Imm(0))
+		e.Sys(on(do, dest), make, dir, stage.Str(name), stage.Imm(mode), stage.Imm(0))
 		e.Jump(&e.Fail)
 		e.Place(&link)
 		open(&e.Fail, DoOnLink)
@@ -388,14 +438,22 @@ func (e *emitter) attach(dest string, p place) {
 		e.close(e.dst)
 	case p.path == ".":
 		e.Sys(s, stage.MoveMount, e.src, stage.Str(""), e.root, stage.Str(""), stage.Imm(fromFDToFD))
+	case p.unfit != "":
+		var unfit stage.Label
+		move := func(onErr *stage.Label, s stage.Step) {
+			e.SysOr(onErr, stage.Discard, s, stage.MoveMount, e.src, stage.Str(""), cwd, stage.Str(p.path), stage.Imm(fromFD))
+		}
+		move(e.onErrno(unix.EINVAL, &unfit), s)
+		e.cold = append(e.cold, func() {
+			e.Place(&unfit)
+			move(&e.Fail, on(p.unfit, dest))
+			e.Jump(&e.Fail)
+		})
 	default:
 		e.Sys(s, stage.MoveMount, e.src, stage.Str(""), cwd, stage.Str(p.path), stage.Imm(fromFD))
 	}
 	e.close(e.src)
-	if p.path == "." {
-		e.close(e.root)
-		e.openRoot()
-	}
+	e.covered(dest, p)
 }
 
 // mismatch returns a label where the program fails: because a file was to be
@@ -425,16 +483,31 @@ func (e *emitter) mount(s stage.Step, p place, fstype string, flags int64, data 
 	if data != "" {
 		opts = stage.Str(data)
 	}
-	if p.fd {
-		e.Sys(s, stage.Fchdir, e.dst)
-		path = "."
+	mountAt := func(path string) {
+		e.Sys(s, stage.Mount, stage.Str(fstype), stage.Str(path), stage.Str(fstype), stage.Imm(flags), opts)
 	}
-	e.Sys(s, stage.Mount, stage.Str(fstype), stage.Str(path), stage.Str(fstype), stage.Imm(flags), opts)
 	if p.fd {
+		closed, done := new(stage.Label), new(stage.Label)
+		e.SysOr(e.onErrno(unix.EACCES, closed), stage.Discard, s, stage.Fchdir, e.dst)
+		mountAt(".")
 		e.Sys(s, stage.Fchdir, e.root)
+		e.Place(done)
 		e.close(e.dst)
-	} else if p.path == "." {
-		e.close(e.root)
-		e.openRoot()
+		e.hidden++
+		name := fmt.Sprintf("mount%d", e.hidden)
+		e.cold = append(e.cold, func() { // nobody may enter it, but a mount can be moved there
+			e.Place(closed)
+			e.Sys(s, stage.Fchdir, e.base)
+			e.Sys(s, stage.Mkdirat, cwd, stage.Str(name), stage.Imm(0o755))
+			mountAt(name)
+			e.SysTo(e.src, s, stage.OpenTree, cwd, stage.Str(name), stage.Imm(unix.OPEN_TREE_CLOEXEC))
+			e.Sys(s, stage.Fchdir, e.root)
+			e.Sys(s, stage.MoveMount, e.src, stage.Str(""), e.dst, stage.Str(""), stage.Imm(fromFDToFD))
+			e.close(e.src)
+			e.Jump(done)
+		})
+	} else {
+		mountAt(path)
 	}
+	e.covered(s.On, p)
 }

@@ -108,23 +108,26 @@ func (e *emitter) place(dest string, follow bool) {
 	path := strings.Join(cs, "/")
 	p := place{path: path}
 	switch {
-	case k == directory || k == file:
+	case k == directory:
+		p.unfit = DoOnDir
+	case k == file:
+		p.unfit = DoOnFile
 	case k == absent && e.parents(dest, cs, e.parentMode):
 		e.attachNew(dest, path)
 		e.fs.set(cs, &node{kind: unknown})
 		return
 	case follow:
-		p = place{fd: true}
+		p = place{fd: true, elsewhere: true}
 		var missing, have stage.Label
 		e.maybe(cs, func() {
-			e.SysOr(e.onErrno(unix.ENOENT, &missing), e.dst, on(DoOpenDest, dest), stage.Openat2, e.root, stage.Str(path), how(pathOpen, 0, inRoot), stage.Imm(howSize))
+			e.openAt(e.onErrno(unix.ENOENT, &missing), e.dst, on(DoOpenDest, dest), e.root, path, how(pathOpen, 0, inRoot))
 			e.Jump(&have)
 			e.Place(&missing)
 			e.makeLeaf(dest, cs)
 			e.Place(&have)
 		})
 	default:
-		p = place{fd: true}
+		p = place{fd: true, elsewhere: cs[len(cs)-1] == ".."}
 		e.makeLeaf(dest, cs)
 	}
 	e.attach(dest, p)
@@ -244,7 +247,7 @@ func (e *emitter) inside(dest string, f func(name func(string) string)) {
 	if path == "" {
 		path = "."
 	}
-	e.SysTo(e.dst, s, stage.Openat2, e.root, stage.Str(path), how(dirOpen, 0, inRoot), stage.Imm(howSize))
+	e.openAt(&e.Fail, e.dst, s, e.root, path, how(dirOpen, 0, inRoot))
 	e.Sys(s, stage.Fchdir, e.dst)
 	e.close(e.dst)
 	f(func(n string) string { return n })
@@ -317,14 +320,14 @@ func (o Dir) emit(e *emitter) {
 		isDir := how(dirOpen, 0, inRoot)
 		e.maybe(cs, func() {
 			var failed stage.Label
-			e.SysOr(&failed, e.dst, s, stage.Openat2, e.root, stage.Str(path), isDir, stage.Imm(howSize))
+			e.openAt(&failed, e.dst, s, e.root, path, isDir)
 			e.close(e.dst)
 			e.Jump(&have)
 			e.cold = append(e.cold, func() {
 				e.Place(&failed)
 				e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.ENOENT)), &missing)
 				e.If(stage.Jne, stage.FailedErrno, stage.Imm(-int64(unix.ENOTDIR)), &e.Fail)
-				e.Sys(on(DoOnFile, o.Dest), stage.Openat2, e.root, stage.Str(path), isDir, stage.Imm(howSize))
+				e.openAt(&e.Fail, stage.Discard, on(DoOnFile, o.Dest), e.root, path, isDir)
 				e.Jump(&e.Fail)
 			})
 			e.Place(&missing)
@@ -357,11 +360,11 @@ func (o File) emit(e *emitter) {
 	mode := uint64(perm(o.Perm, 0o666))
 	const create = unix.O_CREAT | unix.O_TRUNC | unix.O_WRONLY | unix.O_CLOEXEC | unix.O_NOCTTY
 	if len(cs) == 0 || cs[len(cs)-1] == ".." {
-		e.SysTo(e.dst, s, stage.Openat2, e.root, stage.Str("./"+strings.Join(cs, "/")), how(create, mode, inRoot), stage.Imm(howSize))
+		e.openAt(&e.Fail, e.dst, s, e.root, "./"+strings.Join(cs, "/"), how(create, mode, inRoot))
 	} else if e.parents(o.Dest, cs, parentPerm(uint32(mode))) {
-		e.SysTo(e.dst, s, stage.Openat2, e.root, stage.Str(strings.Join(cs, "/")), how(create, mode, noLinks), stage.Imm(howSize))
+		e.openAt(&e.Fail, e.dst, s, e.root, strings.Join(cs, "/"), how(create, mode, noLinks))
 	} else {
-		e.SysTo(e.dst, s, stage.Openat2, e.par, stage.Str(cs[len(cs)-1]), how(create, mode, noLinks), stage.Imm(howSize))
+		e.openAt(&e.Fail, e.dst, s, e.par, cs[len(cs)-1], how(create, mode, noLinks))
 	}
 	e.write(o.Dest, o.Data)
 	if k, _ := e.fs.lookup(cs); k == absent {
@@ -459,7 +462,7 @@ func (o Chmod) emit(e *emitter) {
 		e.openParent(o.Dest, cs[:len(cs)-1], e.parentMode)
 		dir, name, resolve = e.par, cs[len(cs)-1], noLinks
 	}
-	e.SysTo(e.dst, s, stage.Openat2, dir, stage.Str(name), how(unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0, resolve), stage.Imm(howSize))
+	e.openAt(&e.Fail, e.dst, on(DoFind, o.Dest), dir, name, how(unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0, resolve))
 	e.Sys(s, stage.Fchmod, e.dst, stage.Imm(int64(unixPerm(o.Perm))))
 	e.close(e.dst)
 }
@@ -472,7 +475,7 @@ func (e *emitter) knownParents(cs []string) bool {
 func (o RemountRO) emit(e *emitter) {
 	s := on(DoRemount, o.Dest)
 	path := "./" + strings.Join(components(o.Dest), "/")
-	e.SysTo(e.dst, s, stage.Openat2, e.root, stage.Str(path), how(pathOpen, 0, inRoot), stage.Imm(howSize))
+	e.openAt(&e.Fail, e.dst, s, e.root, path, how(pathOpen, 0, inRoot))
 	e.Sys(s, stage.MountSetattr, e.dst, stage.Str(""), stage.Imm(unix.AT_EMPTY_PATH), attr(ReadOnly.attrs()), stage.Imm(attrSize))
 	e.close(e.dst)
 }

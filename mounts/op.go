@@ -137,7 +137,7 @@ func (o Mqueue) String() string { return fmt.Sprintf("mqueue at %q", o.Dest) }
 // left as it is.
 type Dir struct {
 	Dest string
-	Perm *fs.FileMode // nil means 0755
+	Perm *fs.FileMode // nil means 0755; set-ID bits are dropped, as by mkdir(2)
 }
 
 func (o Dir) String() string { return fmt.Sprintf("dir %q mode %#o", o.Dest, perm(o.Perm, 0o755)) }

@@ -60,6 +60,7 @@ type compiler struct {
 	spec    *Spec
 	monitor bool         // stay and wait for the guest: the launch replaces its caller
 	control int          // socket to the host, or -1
+	told    int          // eventfd that tells the monitor the init's PID, or 0
 	joins   map[int]int  // namespace flag -> descriptor to join
 	oldMask stage.Mem    // the caller's signal mask
 	umask   stage.Slot   // the caller's umask
@@ -85,8 +86,10 @@ func (c *compiler) compile() *stage.Program {
 	if !s.KeepFDs {
 		c.closeOthers()
 	}
-	if c.control >= 0 {
-		c.Sys(do(DoClose), stage.CloseRange, stage.FD(c.control), stage.FD(c.control), stage.Imm(unix.CLOSE_RANGE_CLOEXEC))
+	for _, fd := range []int{c.control, c.told} {
+		if fd > 0 {
+			c.Sys(do(DoClose), stage.CloseRange, stage.FD(fd), stage.FD(fd), stage.Imm(unix.CLOSE_RANGE_CLOEXEC))
+		}
 	}
 	c.SysTo(c.umask, do(DoUmask), stage.Umask, stage.Imm(0))
 	if s.Namespaces.User.file == nil {
@@ -98,6 +101,9 @@ func (c *compiler) compile() *stage.Program {
 
 	var child stage.Label
 	switch pid := c.Slot(); {
+	case c.monitor && s.apart():
+		c.net.prepare(c)
+		c.forkApart(pid, &child)
 	case c.monitor:
 		c.net.prepare(c)
 		x.prepareEnd(c)
@@ -147,7 +153,7 @@ func (c *compiler) compile() *stage.Program {
 	c.dir()
 	c.dropBounding()
 	if c.splitsNet() {
-		c.net.enter(c)
+		c.net.join(c)
 	}
 	x.joinUserNS2(c)
 	c.limitUserns()
@@ -200,8 +206,9 @@ func (c *compiler) closeOthers() {
 	if c.control >= 0 { // by Start, which numbers what it gives
 		from = c.control + 1
 	}
-	given := slices.Sorted(maps.Values(c.joins))
-	for _, fd := range append(given, math.MaxUint32+1) {
+	given := append(slices.Collect(maps.Values(c.joins)), c.told, math.MaxUint32+1)
+	slices.Sort(given)
+	for _, fd := range given {
 		if fd > from {
 			c.Sys(do(DoClose), stage.CloseRange, stage.FD(from), stage.FD(fd-1), stage.Imm(0))
 		}
@@ -267,6 +274,9 @@ func (c *compiler) run() {
 		},
 		Detach: func(b *stage.Builder) {
 			x.detach(c)
+			if x == nil {
+				c.leaveStreams()
+			}
 			if s.Terminal {
 				c.Try(stage.Discard, do(DoTerminal), stage.Close, c.peer)
 			}
@@ -331,17 +341,21 @@ func (c *compiler) hostUser() {
 	s := c.spec
 	step := do(DoHostUser)
 	if !s.KeepGroups && unix.Geteuid() == 0 {
-		// Root of a user namespace may not be allowed to; there is nothing to
-		// gain by the groups then that it does not have anyway.
-		var dropped stage.Label
-		r := c.Slot()
-		c.Try(r, step, stage.Setgroups, stage.Imm(0), stage.Imm(0))
-		if s.HostUser == nil {
-			c.If(stage.Jeq, r, stage.Imm(-int64(unix.EPERM)), &dropped)
+		drop := func(onErr *stage.Label) {
+			c.SysOr(onErr, stage.Discard, step, stage.Setgroups, stage.Imm(0), stage.Imm(0))
 		}
-		c.If(stage.Jeq, r, stage.Imm(0), &dropped)
-		c.Sys(step, stage.Setgroups, stage.Imm(0), stage.Imm(0)) // fails again, now for good
-		c.Place(&dropped)
+		if s.HostUser != nil {
+			drop(&c.Fail)
+		} else {
+			// Root of a user namespace may not be allowed to; there is nothing
+			// to gain by the groups then that it does not have anyway.
+			var failed, dropped stage.Label
+			drop(&failed)
+			c.Jump(&dropped)
+			c.Place(&failed)
+			c.If(stage.Jne, stage.FailedErrno, stage.Imm(-int64(unix.EPERM)), &c.Fail)
+			c.Place(&dropped)
+		}
 	}
 	if s.HostUser == nil {
 		return

@@ -4,6 +4,7 @@ package nsexec
 
 import (
 	"fmt"
+	"os"
 	"syscall"
 	"unsafe"
 
@@ -24,11 +25,10 @@ func Exec(s *Spec) error {
 	if err != nil {
 		return err
 	}
-	linked, err := prog.Image()
-	if err != nil {
-		return err
+	if s.apart() {
+		return execApart(s, prog, fds)
 	}
-	image, err := stage.Seal("postern-stage", linked)
+	image, err := seal(prog)
 	if err != nil {
 		return err
 	}
@@ -38,15 +38,29 @@ func Exec(s *Spec) error {
 			return fmt.Errorf("pass descriptor %d to the launch: %w", fd, err)
 		}
 	}
+	return become(image, s.Launcher.comm())
+}
+
+func seal(p *stage.Program) (*os.File, error) {
+	linked, err := p.Image()
+	if err != nil {
+		return nil, err
+	}
+	return stage.Seal("postern-stage", linked)
+}
+
+// become replaces this process by a sealed program, and returns only if it
+// cannot.
+func become(image *os.File, comm string) error {
 	// This also gives back the soft limit on descriptors, which the runtime
 	// has raised for itself.
-	err = syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", image.Fd()), []string{s.Launcher.comm()}, nil)
+	err := syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", image.Fd()), []string{comm}, nil)
 	if err != syscall.ENOENT {
 		return &StartError{Step: "execute the launch image", Errno: errnoOf(err), Hint: execHint(errnoOf(err))}
 	}
 	// There is no /proc here, but this call needs none.
 	empty, _ := unix.BytePtrFromString("")
-	name, err := unix.BytePtrFromString(s.Launcher.comm())
+	name, err := unix.BytePtrFromString(comm)
 	if err != nil {
 		return err
 	}
@@ -80,6 +94,14 @@ func execProgram(s *Spec) (*stage.Program, []uintptr, error) {
 			fds = append(fds, t.ns.file.Fd())
 		}
 	}
+	if s.apart() {
+		told, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+		if err != nil {
+			return nil, nil, fmt.Errorf("make an eventfd for the launch: %w", err)
+		}
+		c.told = told
+		fds = append(fds, uintptr(told)) // the last one, see execApart
+	}
 	return c.compile(), fds, nil
 }
 
@@ -87,11 +109,17 @@ func execProgram(s *Spec) (*stage.Program, []uintptr, error) {
 // [Start] otherwise, one operation a line.
 func (s *Spec) Explain() (string, error) {
 	if s.Launcher != nil && !s.Terminal {
-		prog, _, err := execProgram(s)
+		prog, fds, err := execProgram(s)
 		if err != nil {
 			return "", err
 		}
-		return prog.String(), nil
+		text := prog.String()
+		if s.apart() {
+			told := int(fds[len(fds)-1])
+			unix.Close(told)
+			text += "\nmonitor:\n" + apartMonitor(s, 0, told).String()
+		}
+		return text, nil
 	}
 	prog, err := s.program()
 	if err != nil {

@@ -20,6 +20,7 @@ func (c *compiler) keeper(pid stage.Slot, child *stage.Label) {
 	step := do("keep the namespaces")
 	c.ForkPidfd(pid, do(DoFork), unix.CLONE_PARENT|unix.CLONE_VM|unix.CLONE_PIDFD|int64(unix.SIGCHLD), stage.SlotAddr(pidfd), child)
 	pidone.SendRecord(c.Builder, c.control, stage.Started, pid, stage.Imm(0))
+	c.leaveStreams()
 	c.net.create(c, pidfd)
 	// The host takes the end of the socket for the end of the init.
 	c.Sys(step, stage.Close, stage.FD(c.control))
@@ -30,6 +31,12 @@ func (c *compiler) keeper(pid stage.Slot, child *stage.Label) {
 	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(0))
 }
 
+// leaveStreams leaves the standard streams to the program, whose host then sees
+// the end of them when the program closes them.
+func (c *compiler) leaveStreams() {
+	c.Sys(do(DoClose), stage.CloseRange, stage.Imm(0), stage.Imm(2), stage.Imm(0))
+}
+
 // netns lets the stage do beside the init what takes longest: it makes the
 // network namespace while the init builds the file system, then takes the old
 // root down while the init goes on. The init joins the namespace last.
@@ -38,6 +45,7 @@ type netns struct {
 	stage stage.Slot // pidfd of the stage
 	root  stage.Slot // eventfd: the new root is complete
 	ready stage.Slot // eventfd: so is the stage's part
+	enter stage.Slot // eventfd: the stage is not needed any more; only if it ends before the init
 }
 
 const stepShare = "share the work on the namespaces"
@@ -46,9 +54,8 @@ const stepShare = "share the work on the namespaces"
 // init; otherwise it is made with the others.
 func (c *compiler) splitsNet() bool {
 	n, x := c.spec.Namespaces, c.spec.Launcher
-	// The monitor of a guest that can see it keeps others from getting at it,
-	// and who is told of the namespaces is told when all of them exist.
-	return n.Net.fresh && n.PID != Share && (n.PID.fresh || !c.monitor) && !x.announces() && !x.belowPID()
+	// Who is told of the namespaces is told when all of them exist.
+	return n.Net.fresh && (n.PID != Share || c.monitor) && !x.announces() && !x.belowPID()
 }
 
 func (n *netns) prepare(c *compiler) {
@@ -60,6 +67,10 @@ func (n *netns) prepare(c *compiler) {
 	c.SysTo(n.stage, do(stepShare), stage.PidfdOpen, n.stage, stage.Imm(0))
 	for _, event := range []stage.Slot{n.root, n.ready} {
 		c.SysTo(event, do(stepShare), stage.Eventfd2, stage.Imm(0), stage.Imm(unix.EFD_CLOEXEC))
+	}
+	if c.monitor && c.spec.apart() {
+		n.enter = c.Slot()
+		c.SysTo(n.enter, do(stepShare), stage.Eventfd2, stage.Imm(0), stage.Imm(unix.EFD_CLOEXEC))
 	}
 }
 
@@ -79,16 +90,31 @@ func (n *netns) create(c *compiler, init stage.Slot) {
 	c.Place(&gone)
 }
 
+// joined makes the stage wait for the init to have joined: the namespaces of a
+// process that has ended cannot be entered.
+func (n *netns) joined(c *compiler, init stage.Slot) {
+	if n.enter != 0 {
+		var gone stage.Label
+		c.awaitEvent(n.enter, init, &gone)
+		c.Place(&gone)
+	}
+}
+
 // built runs in the init when its root is complete.
 func (n *netns) built(c *compiler) { c.signalEvent(n.root) }
 
-// enter runs in the init. If the stage is gone before its part is done, it has
+// join runs in the init. If the stage is gone before its part is done, it has
 // said why.
-func (n *netns) enter(c *compiler) {
+func (n *netns) join(c *compiler) {
 	var gone, done stage.Label
 	c.awaitEvent(n.ready, n.stage, &gone)
 	c.Sys(doOn(DoJoin, "net"), stage.Setns, n.stage, stage.Imm(unix.CLONE_NEWNET))
-	for _, fd := range []stage.Slot{n.stage, n.root, n.ready} {
+	fds := []stage.Slot{n.stage, n.root, n.ready}
+	if n.enter != 0 {
+		c.signalEvent(n.enter)
+		fds = append(fds, n.enter)
+	}
+	for _, fd := range fds {
 		c.Sys(do(stepShare), stage.Close, fd)
 	}
 	c.Jump(&done)

@@ -5,6 +5,7 @@ package nsexec
 import (
 	"encoding/binary"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
@@ -108,7 +109,7 @@ func (x *Launcher) announces() bool   { return x != nil && x.Announce != nil }
 func (x *Launcher) foreignMaps() bool { return x != nil && x.ForeignMaps }
 func (x *Launcher) innerUser() bool   { return x != nil && x.InnerUser }
 func (x *Launcher) belowPID() bool    { return x != nil && x.PIDNS != nil }
-func (x *Launcher) linger() bool      { return x != nil && x.Linger }
+func (x *Launcher) linger() bool      { return x != nil && x.Linger && !x.DieWithParent }
 
 // prepareEnd makes what the init tells the monitor of the program's end with,
 // where it is not its own.
@@ -192,6 +193,10 @@ func (x *Launcher) watchParent(c *compiler) {
 		c.SysTo(fd, s, stage.PidfdOpen, pid, stage.Imm(0))
 		c.alive = append(c.alive, fd)
 	}
+	if c.spec.apart() {
+		x.watchMonitor(c)
+		return
+	}
 	self := c.Slot()
 	c.SysTo(self, s, stage.Getpid)
 	watch(self)
@@ -205,6 +210,21 @@ func (x *Launcher) watchParent(c *compiler) {
 		c.Sys(s, stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
 		c.Place(&ours)
 	}
+}
+
+// watchMonitor is watchParent where the monitor is the parent. It watches its
+// own.
+func (x *Launcher) watchMonitor(c *compiler) {
+	s := stage.Step{Do: "watch the parent process"}
+	fd, ppid := c.Slot(), c.Slot()
+	var ours stage.Label
+	monitor := stage.Imm(os.Getpid())
+	c.SysTo(fd, s, stage.PidfdOpen, monitor, stage.Imm(0))
+	c.alive = append(c.alive, fd)
+	c.SysTo(ppid, s, stage.Getppid)
+	c.If(stage.Jeq, ppid, monitor, &ours) // so the pidfd is no other process's
+	c.Sys(s, stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
+	c.Place(&ours)
 }
 
 // dieWithParent is DieWithParent for the program itself where there is no
@@ -251,11 +271,10 @@ func (x *Launcher) monitor(c *compiler, pid stage.Slot) {
 		loop, ended, gone stage.Label
 	)
 	c.name(x.comm())
-	if !c.spec.Namespaces.PID.fresh { // the guest sees it, and shall not get at it
-		c.Sys(do(DoName), stage.Prctl, stage.Imm(unix.PR_SET_DUMPABLE), stage.Imm(0), stage.Imm(0), stage.Imm(0), stage.Imm(0))
-	}
 	c.Sys(do(DoNoNewPrivs), stage.Prctl, stage.Imm(unix.PR_SET_NO_NEW_PRIVS), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
-	c.setCaps(0)
+	if c.spec.Namespaces.PID.fresh {
+		c.setCaps(0)
+	} // else the guest sees it, and only having more rights keeps that from tracing it
 	const pollIn, happened = unix.POLLIN << 32, -1 << 48
 	fds := polls
 	watch := func(fd stage.Arg) { c.Add(fds, fd, stage.Imm(pollIn)); fds++ }
@@ -271,6 +290,9 @@ func (x *Launcher) monitor(c *compiler, pid stage.Slot) {
 	watch(tmp)
 	if c.ended != 0 {
 		watch(c.ended)
+	}
+	if x.DieWithParent && x.Parent == 0 { // it is in another PID namespace, where it cannot be watched
+		c.pdeathsig()
 	}
 	parent := stage.Slot(0)
 	if x.DieWithParent && x.Parent > 0 {

@@ -27,6 +27,7 @@ type Selection struct {
 func (w *Workspace) Contents(ctx context.Context, sel Selection, report *Report) iter.Seq2[*Entry, error] {
 	return func(yield func(*Entry, error) bool) {
 		c := newCollector(ctx, w, "checkpoint", sel, report)
+		c.stat = true
 		err := c.run(func(e *Entry) error {
 			st, err := e.stat()
 			if err == nil && st.mode.Type() != e.typ {
@@ -60,6 +61,7 @@ type collector struct {
 	sel    Selection
 	meter  meter
 	report *Report
+	stat   bool             // whether visit wants every entry's
 	inside map[inode]uint64 // names per inode, counted when first needed
 }
 
@@ -72,7 +74,7 @@ func newCollector(ctx context.Context, w *Workspace, op string, sel Selection, r
 
 // run calls visit for every entry that claims to be a regular file or a directory.
 func (c *collector) run(visit func(*Entry) error) error {
-	err := c.w.walk("", bounds{c.meter.max.MaxDepth, c.meter.max.MaxEntries}, func(e *Entry, err error) error {
+	err := c.w.walk("", bounds{c.meter.max.MaxDepth, c.meter.max.MaxEntries, c.stat}, func(e *Entry, err error) error {
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
@@ -134,7 +136,7 @@ func (c *collector) linkedOutside(st *stat) (bool, error) {
 // from packing too.
 func (w *Workspace) countLinks(ctx context.Context) (map[inode]uint64, error) {
 	names := map[inode]uint64{}
-	err := w.walk("", bounds{maxDepth, Unlimited}, func(e *Entry, err error) error {
+	err := w.walk("", bounds{depth: maxDepth, names: Unlimited, stat: true}, func(e *Entry, err error) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

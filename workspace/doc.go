@@ -29,6 +29,9 @@
 //     cannot make such a link when the workspace is mounted into its sandbox, since
 //     links do not cross mounts. Packing leaves such files out, and nothing here
 //     writes through one.
+//   - Packing opens, without blocking, what a directory lists as a regular file, and
+//     looks at it again before it reads. A guest that swaps in a FIFO in between sees it opened
+//     and closed.
 //   - On a Unix other than Linux a name is inspected first and opened, without
 //     blocking, second; a guest that swaps a FIFO in between gets it opened and
 //     closed again. A mount point is recognised by its device number there, so a

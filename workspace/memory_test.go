@@ -48,11 +48,11 @@ func TestPackingHoldsNoMoreForMoreFiles(t *testing.T) {
 		must(t, w.RemoveAll("."))
 		return most - before
 	}
-	few, lots := held(many(3000)), held(many(12_000))
+	few, lots := held(many(8000)), held(many(16_000))
 	flat, low := held(deep(800)), held(deep(5000))
-	t.Logf("3000 files %d KiB, 12000 files %d KiB; 800 levels %d KiB, 5000 levels %d KiB", few>>10, lots>>10, flat>>10, low>>10)
+	t.Logf("8000 files %d KiB, 16000 files %d KiB; 800 levels %d KiB, 5000 levels %d KiB", few>>10, lots>>10, flat>>10, low>>10)
 	if lots > few+1<<20 {
-		t.Errorf("3000 files hold %d bytes, 12000 files %d", few, lots)
+		t.Errorf("8000 files hold %d bytes, 16000 files %d", few, lots)
 	}
 	if low > flat+1<<20 {
 		t.Errorf("800 levels hold %d bytes, 5000 levels %d", flat, low)

@@ -396,18 +396,18 @@ func TestPackOfFilesThatChange(t *testing.T) {
 	})
 	t.Run("267 cut short or grown while it is read", func(t *testing.T) {
 		w, dir := newWorkspace(t)
-		size := int64(3 * packBuffer)
+		size := int64(80 * packBuffer) // more than is read ahead
 		must(t, w.WriteFile("big", bytes.Repeat([]byte("x"), int(size))))
 		must(t, w.WriteFile("grown", bytes.Repeat([]byte("y"), int(size))))
 		plant(t, dir, "z")
 		var buf bytes.Buffer
 		// Change the files when their headers come out.
 		to := writerFunc(func(p []byte) (int, error) {
-			if buf.Len() > 512 && buf.Len() < 2*packBuffer {
-				must(t, os.Truncate(filepath.Join(dir, "big"), 2*packBuffer))
+			if buf.Len() > 512 && buf.Len() < 2*packBuffer { // big is being read
+				must(t, os.Truncate(filepath.Join(dir, "big"), 40*packBuffer))
 			}
-			if int64(buf.Len()) > size && buf.Len() < int(size)+2*packBuffer {
-				must(t, os.Truncate(filepath.Join(dir, "grown"), 4*packBuffer))
+			if n := int64(buf.Len()); n > size+packBuffer && n < size+3*packBuffer {
+				must(t, os.Truncate(filepath.Join(dir, "grown"), 100*packBuffer))
 			}
 			return buf.Write(p)
 		})

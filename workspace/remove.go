@@ -47,7 +47,7 @@ func (w *Workspace) empty() error {
 // when all its names had been removed.
 const maxRefills = 8
 
-var everything = bounds{Unlimited, Unlimited}
+var everything = bounds{depth: Unlimited, names: Unlimited}
 
 // removal removes a tree depth first.
 type removal struct {

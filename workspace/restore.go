@@ -52,12 +52,14 @@ func (w *Workspace) RestoreTar(ctx context.Context, src io.Reader, opts RestoreO
 	limits := meter{what: "archive", max: opts.Limits.effective()}
 	r := restorer{
 		ctx: ctx, opts: opts, report: &report, tree: newDescent(w.r, root),
-		written: limits, dropped: limits, buf: make([]byte, packBuffer),
+		written: limits, dropped: limits, buf: make([]byte, restoreBuffer),
 	}
 	defer r.tree.close()
 	err = r.restore(src)
 	return report, wrap("restore", "", err)
 }
+
+const restoreBuffer = 1 << 20
 
 type restorer struct {
 	ctx     context.Context
@@ -264,7 +266,7 @@ func (r *restorer) fill(fd int, h *tar.Header, content io.Reader) error {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		n, err := io.ReadFull(content, r.buf[:min(left, packBuffer)])
+		n, err := io.ReadFull(content, r.buf[:min(left, restoreBuffer)])
 		if err != nil {
 			return readError(err)
 		}

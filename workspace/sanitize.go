@@ -16,7 +16,7 @@ import (
 func (w *Workspace) Sanitize(ctx context.Context) (Report, error) {
 	var report Report
 	c := newCollector(ctx, w, "sanitize", Selection{Limits: Limits{Unlimited, Unlimited, Unlimited, Unlimited}}, &report)
-	err := w.walk("", bounds{maxDepth, Unlimited}, func(e *Entry, err error) error {
+	err := w.walk("", bounds{depth: maxDepth, names: Unlimited}, func(e *Entry, err error) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

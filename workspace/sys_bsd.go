@@ -25,7 +25,7 @@ func newResolver(root int) (*resolver, error) {
 func (r *resolver) open(dirfd int, path string, how how) (int, error) {
 	flags, perm := lookUpFlags, uint32(0)
 	switch how {
-	case read:
+	case read, readListed:
 		flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY
 	case write:
 		flags = unix.O_WRONLY | unix.O_NONBLOCK | unix.O_NOCTTY
@@ -69,6 +69,10 @@ func (r *resolver) openFile(dirfd int, path string, how how) (int, stat, error) 
 	return fd, st, nil
 }
 
+func (r *resolver) openListed(dirfd int, name string) (int, stat, error) {
+	return r.openFile(dirfd, name, readListed)
+}
+
 func openable(mode fs.FileMode, how how) error {
 	if why := refusal(mode); why != "" {
 		return why
@@ -102,7 +106,7 @@ func readNames(fd, max int) ([]dirent, error) {
 	var entries []dirent
 	names, err := f.Readdirnames(max)
 	for _, name := range names {
-		entries = append(entries, dirent{name, typeUnknown})
+		entries = append(entries, dirent{name: name, typ: typeUnknown})
 	}
 	if len(names) == 0 && max >= 0 {
 		err = nil // io.EOF: the directory is empty

@@ -12,6 +12,7 @@ func openRoot(string) (int, *resolver, error) { return -1, nil, ErrUnsupported }
 
 func (*resolver) open(int, string, how) (int, error)           { return -1, ErrUnsupported }
 func (*resolver) openFile(int, string, how) (int, stat, error) { return -1, stat{}, ErrUnsupported }
+func (*resolver) openListed(int, string) (int, stat, error)    { return -1, stat{}, ErrUnsupported }
 func openParent(int) (int, error)                              { return -1, ErrUnsupported }
 func statFD(int) (stat, error)                                 { return stat{}, ErrUnsupported }
 func statAt(int, string) (stat, error)                         { return stat{}, ErrUnsupported }

@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"iter"
 	"math"
+	"runtime"
+	"sync"
 )
 
 // maxDepth is how many levels [Workspace.Walk] and [Workspace.Sanitize] go down,
@@ -94,7 +96,7 @@ func (w *Workspace) Walk(name string) iter.Seq2[*Entry, error] {
 			yield(nil, wrap("walk", name, err))
 			return
 		}
-		err = w.walk(path, bounds{maxDepth, Unlimited}, func(e *Entry, err error) error {
+		err = w.walk(path, bounds{depth: maxDepth, names: Unlimited}, func(e *Entry, err error) error {
 			if !yield(e, wrap("walk", e.path, err)) {
 				return errStop
 			}
@@ -109,8 +111,12 @@ func (w *Workspace) Walk(name string) iter.Seq2[*Entry, error] {
 var errStop = errors.New("stop")
 
 // bounds limits a walk: the levels it goes down, and the names in one directory,
-// all of which it has to hold to sort them. Negative is no limit.
-type bounds struct{ depth, names int64 }
+// all of which it has to hold to sort them. Negative is no limit. With stat the
+// entries of a directory are looked at as it is listed, several at a time.
+type bounds struct {
+	depth, names int64
+	stat         bool
+}
 
 // walk calls visit for everything below a directory; see Walk. A directory that
 // cannot be entered is visited twice, the second time with the error. An error of
@@ -148,7 +154,7 @@ func (w *Workspace) walk(path string, max bounds, visit func(*Entry, error) erro
 		}
 		n := (*rest)[0]
 		*rest = (*rest)[1:]
-		e := &Entry{d: d, path: path + d.path(n.name), typ: n.typ, fd: -1}
+		e := &Entry{d: d, path: path + d.path(n.name), typ: n.typ, st: n.st, fd: -1}
 		e.base = len(e.path) - len(n.name)
 		if n.typ == typeUnknown {
 			st, err := e.stat()
@@ -215,5 +221,31 @@ func (b bounds) list(fd, level int) ([]dirent, error) {
 		return nil, &LimitError{"workspace", "max_depth", b.depth}
 	}
 	sortNames(names)
+	if b.stat {
+		statAll(fd, names)
+	}
 	return names, nil
+}
+
+// statAll looks at many files at once. One that cannot be looked at is left for later.
+func statAll(fd int, names []dirent) {
+	const share = 32 // worth a goroutine
+	stats := make([]stat, len(names))
+	size := max(share, (len(names)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for from := 0; from < len(names); from += size {
+		look := func() {
+			for i := from; i < min(from+size, len(names)); i++ {
+				if st, err := statAt(fd, names[i].name); err == nil {
+					stats[i], names[i].st = st, &stats[i]
+				}
+			}
+		}
+		if from+size < len(names) {
+			wg.Go(look)
+		} else {
+			look()
+		}
+	}
+	wg.Wait()
 }

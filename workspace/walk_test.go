@@ -167,7 +167,7 @@ func TestWalkStopsAtItsDepth(t *testing.T) {
 	deepTree(t, dir, 12, false)
 	var deepest string
 	var errs []error
-	err := w.walk("", bounds{5, Unlimited}, func(e *Entry, err error) error {
+	err := w.walk("", bounds{depth: 5, names: Unlimited}, func(e *Entry, err error) error {
 		deepest = e.Path()
 		if err != nil {
 			errs = append(errs, err)

@@ -24,6 +24,7 @@ func (l *bwrapLauncher) facts() (bwrapflags.Facts, error) {
 		UserNamespaces:   userNamespacesEnabled(),
 		CgroupNamespaces: exists("/proc/self/ns/cgroup"),
 		Terminal:         terminalName(1),
+		ProcWritable:     procWritable(),
 	}
 	var buf [unix.PathMax]byte
 	if n, err := unix.Getcwd(buf[:]); err == nil && n > 0 && buf[0] == '/' {
@@ -44,6 +45,26 @@ func (l *bwrapLauncher) facts() (bwrapflags.Facts, error) {
 func exists(path string) bool {
 	var st unix.Stat_t
 	return unix.Stat(path, &st) == nil
+}
+
+// procWritable tests what of /proc needs to be covered. Directories say nothing
+// of the files below: /proc/sys is writable for nobody, and yet the kernel lets
+// a process whose user is root outside of all user namespaces write files in
+// it whatever capabilities it lacks.
+func procWritable() []string {
+	below := map[string][]string{"sys": {"sys/kernel/core_pattern", "sys/vm/drop_caches"}}
+	var out []string
+	for _, m := range bwrapflags.ProcMasks() {
+		for _, p := range append([]string{m}, below[m]...) {
+			err := unix.Access("/proc/"+p, unix.W_OK)
+			// One that is read-only here need not be so in a new mount.
+			if err == nil || err == unix.EROFS {
+				out = append(out, m)
+				break
+			}
+		}
+	}
+	return out
 }
 
 // lastCap asks the kernel for the number of its last capability.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -171,12 +170,21 @@ func (l *bwrapLauncher) stay() int {
 	x.ForeignMaps = l.cmd.UserNSBlockFD != nil
 	x.Announce = l.announce
 	dieAsAsked()
+	if l.cmd.RemoveMountpoints {
+		x.Linger = false // what lives on would lose its mounts
+		made := makeMountpoints(s.Mounts.Ops)
+		defer made.remove()
+	}
 	p, err := nsexec.Start(s)
 	if err != nil {
 		return l.fail(err)
 	}
-	if x.Forward {
+	var ended <-chan unix.Signal
+	switch {
+	case x.Forward:
 		forwardTo(p)
+	case l.cmd.RemoveMountpoints:
+		ended = endTogether(p)
 	}
 	st, err := p.Wait(context.Background())
 	if err != nil {
@@ -186,16 +194,21 @@ func (l *bwrapLauncher) stay() int {
 		// Nobody is left to tell if this fails.
 		fmt.Fprintf(rawFD(*l.cmd.StatusFD), "{ \"exit-code\": %d }\n", st.ExitCode)
 	}
-	return st.ExitCode
+	select {
+	case sig := <-ended:
+		return 128 + int(sig)
+	default:
+		return st.ExitCode
+	}
 }
 
 // endWith ends this process when its parent ends, and with it what it has
 // launched. A pidfd does not mind which thread of the parent started us.
 func endWith(parent int) error {
-	fd, err := unix.PidfdOpen(parent, 0)
 	if parent == 0 { // it is outside of our PID namespace and cannot be watched
 		return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
 	}
+	fd, err := unix.PidfdOpen(parent, 0)
 	if err != nil || unix.Getppid() != parent {
 		return errors.New("the parent process has ended")
 	}
@@ -208,20 +221,6 @@ func endWith(parent int) error {
 		}
 	}()
 	return nil
-}
-
-// forwardTo passes signals on to the guest.
-func forwardTo(p *nsexec.Process) {
-	c := make(chan os.Signal, 64)
-	signal.Notify(c)
-	go func() {
-		for sig := range c {
-			n, ok := sig.(unix.Signal)
-			if ok && n != unix.SIGCHLD && n != unix.SIGURG { // the runtime's own
-				p.Signal(n)
-			}
-		}
-	}()
 }
 
 // announce tells the caller what it asked to know of the sandbox.
@@ -240,6 +239,9 @@ func (l *bwrapLauncher) announce(pid int) error {
 		if err := writeInfo(*c.StatusFD, spaces.document("{ ", ", ", " }\n")); err != nil {
 			return err
 		}
+	}
+	if c.InfoFD != nil && *c.InfoFD > 2 && (c.StatusFD == nil || *c.StatusFD != *c.InfoFD) {
+		unix.Close(*c.InfoFD) // its end says that the document is complete
 	}
 	if c.UserNSBlockFD != nil {
 		var b [1]byte

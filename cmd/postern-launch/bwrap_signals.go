@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"unsafe"
 
+	"github.com/populationgenomics/postern-go/nsexec"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,8 +18,42 @@ func dieAsAsked() {
 	signal.Notify(c, unix.SIGQUIT)
 	go func() {
 		<-c
-		var action [32]byte // SIG_DFL
-		unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGQUIT), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
-		unix.Kill(unix.Getpid(), unix.SIGQUIT)
+		dieBy(unix.SIGQUIT)
+	}()
+}
+
+// dieBy ends this process by a signal.
+func dieBy(sig unix.Signal) {
+	var action [32]byte // SIG_DFL
+	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+	unix.Kill(unix.Getpid(), sig)
+}
+
+// endTogether lets a signal that would end this process end the guest first,
+// so that there is somebody left to clean up. It returns what tells the signal,
+// if there was one.
+func endTogether(p *nsexec.Process) <-chan unix.Signal {
+	c := make(chan os.Signal, 1)
+	ended := make(chan unix.Signal, 1)
+	signal.Notify(c, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
+	go func() {
+		sig, _ := (<-c).(unix.Signal)
+		ended <- sig
+		p.Signal(unix.SIGKILL)
+	}()
+	return ended
+}
+
+// forwardTo passes signals on to the guest.
+func forwardTo(p *nsexec.Process) {
+	c := make(chan os.Signal, 64)
+	signal.Notify(c)
+	go func() {
+		for sig := range c {
+			n, ok := sig.(unix.Signal)
+			if ok && n != unix.SIGCHLD && n != unix.SIGURG { // the runtime's own
+				p.Signal(n)
+			}
+		}
 	}()
 }

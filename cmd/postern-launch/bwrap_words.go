@@ -69,6 +69,8 @@ func (l *bwrapLauncher) phrase(do, on string) string {
 		return "Can't make symlink at " + path + ": destination exists and is not a symlink\n"
 	case mounts.DoSymlink:
 		return "Can't make symlink at " + path
+	case mounts.DoFind:
+		return "Can't open " + path
 	case mounts.DoChmod:
 		return "Can't chmod " + path
 	case mounts.DoRemount:

@@ -64,6 +64,13 @@ func limit(s string) (pidone.Limit, bool) {
 	return pidone.Limit{Resource: resource, Soft: s1, Hard: h1}, ok1 && ok2 && s1 <= h1
 }
 
+func limitText(n uint64) string {
+	if n == math.MaxUint64 {
+		return "unlimited"
+	}
+	return strconv.FormatUint(n, 10)
+}
+
 func limitValue(s string) (uint64, bool) {
 	if s == "unlimited" {
 		return math.MaxUint64, true

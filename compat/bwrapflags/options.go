@@ -131,7 +131,7 @@ func init() {
 		"--bind-fd":    {2, "--bind-fd takes two arguments", bindFD(mounts.ReadWrite)},
 		"--ro-bind-fd": {2, "--bind-fd takes two arguments", bindFD(mounts.ReadOnly)},
 		"--remount-ro": oneArgument(dest(func(d string) mounts.Op { return mounts.RemountRO{Dest: d} }), "--remount-ro"),
-		"--overlay-src": {1, "", func(p *parser, word string, v []string) error {
+		"--overlay-src": {1, layersPending, func(p *parser, word string, v []string) error {
 			if v[0] == "" {
 				return p.empty(word)
 			}
@@ -146,7 +146,7 @@ func init() {
 		"--file-label": {1, "", noLabels},
 
 		"--proc": dest(func(d string) mounts.Op {
-			return mounts.Proc{Dest: d, Masks: []string{"sys", "sysrq-trigger", "irq", "bus"}}
+			return mounts.Proc{Dest: d} // its masks depend on the facts
 		}),
 		"--dev":    {1, "", devOption},
 		"--mqueue": dest(func(d string) mounts.Op { return mounts.Mqueue{Dest: d} }),

@@ -224,6 +224,7 @@ func (p *parser) namespaces() {
 	for i, op := range p.tree.Ops {
 		if proc, ok := op.(mounts.Proc); ok {
 			proc.Host = !own
+			proc.Masks = slices.Clone(p.facts.ProcWritable)
 			p.tree.Ops[i] = proc
 		}
 	}
@@ -269,7 +270,7 @@ func (p *parser) capabilities() {
 }
 
 func (p *parser) process(command []string) {
-	s, x, f := &p.cmd.Spec, p.launcher, p.facts
+	s, x := &p.cmd.Spec, p.launcher
 	s.Init = p.pid && !p.asPID1
 	if p.asPID1 {
 		x.Sync = nil // nobody stays who could hold them; they pass to the command
@@ -279,20 +280,23 @@ func (p *parser) process(command []string) {
 	if p.argv0 != nil {
 		s.Args[0] = *p.argv0
 	}
-	switch home, ok := p.env.get("HOME"); {
-	case p.dir != nil:
-		s.Dir = *p.dir
-	case f.Dir != "":
-		s.Dir = f.Dir
-		if ok && home != "" {
-			s.DirFallback = append(s.DirFallback, home)
-		}
-		s.DirFallback = append(s.DirFallback, "/")
-	case ok && home != "":
-		s.Dir, s.DirFallback = home, []string{"/"}
-	default:
-		s.Dir = "/"
-	}
+	home, _ := p.env.get("HOME")
+	s.Dir, s.DirFallback = p.startDir(home)
 	s.Env = p.env
 	s.SetPWD = true
+}
+
+// startDir is where the command starts: where it is told to, or else in the
+// caller's directory, its home or the root, whichever exists first.
+func (p *parser) startDir(home string) (dir string, fallback []string) {
+	if p.dir != nil {
+		return *p.dir, nil
+	}
+	var dirs []string
+	for _, d := range []string{p.facts.Dir, home, "/"} {
+		if d != "" {
+			dirs = append(dirs, d)
+		}
+	}
+	return dirs[0], dirs[1:]
 }

@@ -56,7 +56,8 @@ var surroundingsProbe = guest.Probe("surroundings", func(args []string) {
 	fds, _ := os.ReadDir("/proc/self/fd")
 	for _, fd := range fds {
 		target, err := os.Readlink("/proc/self/fd/" + fd.Name())
-		if err == nil && fd.Name() > "2" && !strings.Contains(target, "eventpoll") && !strings.Contains(target, "eventfd") && !strings.HasPrefix(target, "/proc/") {
+		runtime := strings.HasPrefix(target, "anon_inode:") || strings.HasPrefix(target, "/proc/") || strings.HasPrefix(target, "/sys/fs/cgroup/")
+		if err == nil && fd.Name() > "2" && !runtime {
 			s.Descriptors[fd.Name()] = target
 		}
 	}
@@ -132,10 +133,10 @@ func TestSurroundings(t *testing.T) {
 
 // The defaults, seen by a command without any.
 func TestExecDefaults(t *testing.T) {
-	h := serving(t, Exec("sh", "-c", "env; pwd; readlink /proc/$$/fd/2 || readlink /proc/self/fd/2"), Config{})
+	h := serving(t, Exec("sh", "-c", "env | sort; pwd; readlink /proc/$$/fd/2 || readlink /proc/self/fd/2"), Config{})
 	c := dial(t, h)
 	c.CloseWrite()
-	expectEnd(t, c, "PWD=/\nPATH="+DefaultPath+"\n/\n/dev/null\n")
+	expectEnd(t, c, "PATH="+DefaultPath+"\nPWD=/\n/\n/dev/null\n")
 }
 
 func TestEverythingGiven(t *testing.T) {
@@ -393,7 +394,7 @@ ls -d /home /root /etc/passwd "$0" 2>/dev/null; grep -c : /proc/net/dev; grep Ca
 			t.Errorf("writable: %q, want %q", got, want)
 		}
 		// The control: without a sandbox it sees the host.
-		if got := run(nil); !strings.Contains(got, "/etc/passwd\n"+dir+"\n") {
+		if got := run(nil); !strings.Contains(got, "/etc/passwd\n") || !strings.Contains(got, dir+"\n") {
 			t.Errorf("without: %q", got)
 		}
 	})

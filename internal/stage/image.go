@@ -55,7 +55,11 @@ func (p *Program) link(arch Arch, code []byte) ([]byte, error) {
 		return nil, fmt.Errorf("stage: a program with %d MiB of memory is too large", dataSize>>20)
 	}
 	pool := l.opOff + len(p.Ops)*OpSize
-	l.out = make([]byte, pool, pool+poolGuess)
+	guess := poolGuess
+	if p.texts != nil {
+		guess *= 2
+	}
+	l.out = make([]byte, pool, pool+guess)
 	copy(l.out[codeOff:], code)
 	for i := range p.Ops {
 		if err := l.op(p, i); err != nil {

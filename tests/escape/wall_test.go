@@ -55,12 +55,12 @@ type layer struct {
 }
 
 var (
-	seccomp = layer{"seccomp", func(s *nsexec.Spec) { s.Seccomp = nil }}
-	caps    = layer{"no capabilities", func(s *nsexec.Spec) { s.Caps = everyCap }}
-	masks   = layer{"masks on proc", func(s *nsexec.Spec) { edit(s, func(p *mounts.Proc) { p.Masks = nil }) }}
-	netNS   = layer{"network namespace", func(s *nsexec.Spec) { s.Namespaces.Net = nsexec.Share }}
-	session = layer{"new session", func(s *nsexec.Spec) { s.NewSession = false }}
-	noPrivs = layer{"no_new_privs", func(s *nsexec.Spec) { s.AllowNewPrivs, s.Seccomp = true, nil }}
+	seccomp    = layer{"seccomp", func(s *nsexec.Spec) { s.Seccomp = nil }}
+	caps       = layer{"no capabilities", func(s *nsexec.Spec) { s.Caps = everyCap }}
+	masks      = layer{"masks on proc", func(s *nsexec.Spec) { edit(s, func(p *mounts.Proc) { p.Masks = nil }) }}
+	fixedNodes = layer{"fixed device nodes", func(s *nsexec.Spec) { edit(s, func(d *mounts.Dev) { d.FixedNodes = false }) }}
+	netNS      = layer{"network namespace", func(s *nsexec.Spec) { s.Namespaces.Net = nsexec.Share }}
+	session    = layer{"new session", func(s *nsexec.Spec) { s.NewSession = false }}
 )
 
 // everyCap has the capabilities this kernel knows.
@@ -162,7 +162,7 @@ func (a attack) run(t *testing.T, group string) {
 
 // ended is what a guest printed, and how it ended if not well.
 func ended(r guest.Result) string {
-	s := strings.TrimSpace(r.Out)
+	s := strings.TrimSpace(r.Out[:min(len(r.Out), 16<<10)])
 	if r.ExitCode != 0 {
 		s += fmt.Sprintf(" (exit code %d)", r.ExitCode)
 	}

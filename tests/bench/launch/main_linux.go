@@ -61,7 +61,7 @@ func run() error {
 	for _, part := range []struct {
 		name string
 		run  func() error
-	}{{"library", b.library}, {"heap", b.heap}, {"launcher", b.launcher}, {"binds", b.binds}, {"parallel", b.parallel}, {"memory", b.memory}} {
+	}{{"library", b.library}, {"heap", b.heap}, {"launcher", b.launcher}, {"compat", b.compat}, {"binds", b.binds}, {"parallel", b.parallel}, {"memory", b.memory}} {
 		if !strings.Contains(part.name, *only) {
 			continue
 		}

@@ -7,7 +7,7 @@
 // slows both. The ratio is the median of the rounds' ratios. Files stay in the page
 // cache: what is compared is the work, not the disk.
 //
-//	go run ./tests/bench/workspace [-rounds 9] [-files 50000] [-big 2048] [-dir /tmp]
+//	go run ./tests/bench/workspace [-rounds 9] [-files 50000] [-big 2048] [-dir /tmp] [-only small]
 package main
 
 import (
@@ -16,11 +16,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -33,14 +35,15 @@ func main() {
 	files := flag.Int("files", 50_000, "small files")
 	big := flag.Int64("big", 2048, "size of the big file, MiB")
 	dir := flag.String("dir", os.TempDir(), "where to put the files")
+	only := flag.String("only", "", "one part: small, big, checkpoint or memory")
 	flag.Parse()
-	if err := run(*rounds, *files, *big<<20, *dir); err != nil {
+	if err := run(*rounds, *files, *big<<20, *dir, *only); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(rounds, files int, big int64, in string) error {
+func run(rounds, files int, big int64, in, only string) error {
 	dir, err := os.MkdirTemp(in, "bench-workspace-*")
 	if err != nil {
 		return err
@@ -48,13 +51,23 @@ func run(rounds, files int, big int64, in string) error {
 	defer os.RemoveAll(dir)
 	b := bench{dir: dir, rounds: rounds, out: tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)}
 	fmt.Fprintf(b.out, "what\tours, median\tagainst\tmedian\tratio, median\tbar\n")
-	for _, step := range []func() error{
-		func() error { return b.archives(fmt.Sprintf("%d small files", files), func(d string) error { return small(d, files) }) },
-		func() error { return b.archives(fmt.Sprintf("one file of %d MiB", big>>20), func(d string) error { return single(d, big) }) },
-		func() error { return b.checkpoints(files) },
-		func() error { return b.memory() },
+	for _, part := range []struct {
+		name string
+		run  func() error
+	}{
+		{"small", func() error {
+			return b.archives(fmt.Sprintf("%d small files", files), func(d string) error { return small(d, files) })
+		}},
+		{"big", func() error {
+			return b.archives(fmt.Sprintf("one file of %d MiB", big>>20), func(d string) error { return single(d, big) })
+		}},
+		{"checkpoint", func() error { return b.checkpoints(files) }},
+		{"memory", b.memory},
 	} {
-		if err := step(); err != nil {
+		if only != "" && only != part.name {
+			continue
+		}
+		if err := part.run(); err != nil {
 			return err
 		}
 	}
@@ -279,8 +292,15 @@ func smallName(dir string, i int) string {
 	return filepath.Join(dir, fmt.Sprintf("d%02d", i/5000), fmt.Sprintf("s%02d", i/100%50), fmt.Sprintf("file%03d.txt", i%100))
 }
 
-// small makes files of half a kilobyte to eight, a hundred to a directory.
+// small makes files of half a kilobyte to eight, a hundred to a directory, of words in
+// random order, which compress about as well as source code.
 func small(dir string, n int) error {
+	rng := rand.New(rand.NewPCG(1, 2))
+	words := make([]string, 2000)
+	for i := range words {
+		words[i] = strconv.FormatUint(rng.Uint64()>>(24+rng.IntN(32)), 36)
+	}
+	var text []byte
 	for i := range n {
 		name := smallName(dir, i)
 		if i%100 == 0 {
@@ -288,8 +308,11 @@ func small(dir string, n int) error {
 				return err
 			}
 		}
-		line := fmt.Appendf(nil, "line %d of some text\n", i)
-		if err := os.WriteFile(name, bytes.Repeat(line, 25+i*7919%375), 0o644); err != nil {
+		text = text[:0]
+		for len(text) < 500+i*7919%7500 {
+			text = append(append(text, words[rng.IntN(len(words))]...), ' ')
+		}
+		if err := os.WriteFile(name, text, 0o644); err != nil {
 			return err
 		}
 	}
