@@ -55,6 +55,8 @@ type Profile struct {
 
 	// ReadOnlyBinds are further files and directories of the host, with
 	// everything mounted below them. One that does not exist is skipped.
+	// Debian's awk, vi and others are found by way of /etc/alternatives, which
+	// a guest does not have unless it is bound.
 	ReadOnlyBinds []Bind
 	// RequiredBinds are the same, but one that does not exist fails the launch.
 	RequiredBinds []Bind

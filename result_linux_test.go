@@ -74,14 +74,14 @@ func TestStreams(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	testutil.EachUser(t, func(t *testing.T) {
 		s := sandbox(t, Profile{Timeout: 2 * time.Second})
-		r := run(t, s, Bash("trap '' TERM; echo partial; echo problem >&2; setsid sleep 1000 & while :; do sleep 1000; done"))
+		r := run(t, s, Bash("trap '' TERM; echo partial; echo problem >&2; setsid sleep 98761 & while :; do sleep 98761; done"))
 		if r.ExitCode != 124 || r.Reason != TimedOut {
 			t.Errorf("exit code %d, %v", r.ExitCode, r.Reason)
 		}
 		if string(r.Stdout) != "partial\n" || string(r.Stderr) != "problem\n\n[postern] timed out" {
 			t.Errorf("stdout %q, stderr %q", r.Stdout, r.Stderr)
 		}
-		if out, _ := exec.Command("pgrep", "-x", "-f", "sleep 1000").Output(); len(out) > 0 {
+		if out, _ := exec.Command("pgrep", "-x", "-f", "sleep 98761").Output(); len(out) > 0 {
 			t.Errorf("still running: %s", out)
 		}
 	})

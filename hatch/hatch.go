@@ -4,7 +4,8 @@
 // A [Hatch] is a Unix socket that the host serves and a sandbox binds in. The
 // guest finds it at [GuestPath], a name that [EnvVar] tells it. What a hatch
 // lets through is the hatch's own business: package grpchatch serves typed
-// calls from an allowlist.
+// calls from an allowlist, package streamhatch gives each connection to a command
+// of the host.
 //
 // [Socket] is what hatches are made of: a listening socket in a private place,
 // open while a run needs it, with a bound on what a hostile client can hold.

@@ -179,7 +179,7 @@ func TestMaxConnsGatesAccepting(t *testing.T) {
 	}
 }
 
-// Out of descriptors is a state that a busy host gets into and out of again.
+// Promise 227: out of descriptors is a state that a busy host gets into and out of again.
 func TestAcceptOutlastsDescriptorExhaustion(t *testing.T) {
 	var log hatchtest.Log
 	s := newSocket(t, SocketConfig{Logger: log.Logger(slog.LevelWarn)})

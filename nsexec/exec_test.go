@@ -121,6 +121,9 @@ func launcher(s *nsexec.Spec) *nsexec.Spec {
 	return s
 }
 
+// begun is what a launcher says when it is about to launch.
+const begun = "begun\n"
+
 var execProbe = guest.Probe("exec", func(args []string) {
 	// What the test program holds itself is not the launcher's to pass on.
 	for fd := 3; fd < 1024; fd++ {
@@ -128,7 +131,12 @@ var execProbe = guest.Probe("exec", func(args []string) {
 			unix.CloseOnExec(fd)
 		}
 	}
-	err := nsexec.Exec(execSpecs[args[0]](args[1]))
+	spec := execSpecs[args[0]](args[1])
+	if os.Getenv("BEGUN") != "" {
+		io.Copy(io.Discard, os.Stdin)
+		os.Stdout.WriteString(begun)
+	}
+	err := nsexec.Exec(spec)
 	fmt.Println("Exec returned:", err)
 	os.Exit(99)
 })
@@ -367,11 +375,9 @@ func TestSyncAndInherited(t *testing.T) {
 		if _, err := inhR.Read(make([]byte, 1)); err != io.EOF {
 			t.Errorf("4 is held by the init or the monitor: %v", err)
 		}
-		unix.SetNonblock(int(syncR.Fd()), true)
-		if _, err := unix.Read(int(syncR.Fd()), make([]byte, 1)); err != unix.EAGAIN {
+		if _, err := readNow(syncR); err != unix.EAGAIN {
 			t.Errorf("3 is not held: %v", err)
 		}
-		unix.SetNonblock(int(syncR.Fd()), false)
 		in.Close()
 		cmd.Wait()
 		if _, err := syncR.Read(make([]byte, 1)); err != io.EOF {
@@ -394,14 +400,12 @@ func TestBlock(t *testing.T) {
 			}
 			outW.Close()
 			blockR.Close()
-			unix.SetNonblock(int(outR.Fd()), true)
 			// Whenever it looks, the program has not run.
 			for range 1000 {
-				if n, err := unix.Read(int(outR.Fd()), make([]byte, 1)); err != unix.EAGAIN {
+				if n, err := readNow(outR); err != unix.EAGAIN {
 					t.Fatalf("ran before it was let: %d, %v", n, err)
 				}
 			}
-			unix.SetNonblock(int(outR.Fd()), false)
 			release(blockW)
 			b, err := io.ReadAll(outR)
 			cmd.Wait()
@@ -410,4 +414,12 @@ func TestBlock(t *testing.T) {
 			}
 		}
 	})
+}
+
+// readNow reads a byte without waiting for one.
+func readNow(f *os.File) (int, error) {
+	fd := int(f.Fd()) // which makes it blocking
+	unix.SetNonblock(fd, true)
+	defer unix.SetNonblock(fd, false)
+	return unix.Read(fd, make([]byte, 1))
 }

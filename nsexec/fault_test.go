@@ -25,6 +25,8 @@ var mayFail = map[string]string{
 	mounts.DoClose:                      "the descriptor is close-on-exec and nothing but the launch itself could use it",
 	mounts.DoMkdir:                      "whether the directory exists is found out by opening it",
 	mounts.DoCreate:                     "whether the file exists is found out by opening it",
+	"keep the namespaces":               "the host would see the end of the socket with the keeper's, a moment later",
+	nsexec.DoClose:                      "of those that may fail: the guest's streams would stay open until its init ends",
 	nsexec.DoUmask:                      "umask cannot fail; the program's own has no part in the wall",
 	"report to the host":                "the host that cannot be told is gone, which ends the guest by the lifeline",
 	"report the command's end":          "the status goes the way of wait as well",

@@ -3,6 +3,8 @@
 package nsexec
 
 import (
+	"math"
+
 	"github.com/populationgenomics/postern-go/internal/stage"
 	"github.com/populationgenomics/postern-go/mounts"
 	"github.com/populationgenomics/postern-go/pidone"
@@ -21,9 +23,17 @@ func (c *compiler) keeper(pid stage.Slot, child *stage.Label) {
 	c.ForkPidfd(pid, do(DoFork), unix.CLONE_PARENT|unix.CLONE_VM|unix.CLONE_PIDFD|int64(unix.SIGCHLD), stage.SlotAddr(pidfd), child)
 	pidone.SendRecord(c.Builder, c.control, stage.Started, pid, stage.Imm(0))
 	c.leaveStreams()
+	// Before the init can go on: a failure has to be the first one it hears of.
+	c.name(c.spec.Launcher.comm())
 	c.net.create(c, pidfd)
 	// The host takes the end of the socket for the end of the init.
-	c.Sys(step, stage.Close, stage.FD(c.control))
+	c.Try(stage.Discard, step, stage.Close, stage.FD(c.control))
+	if c.spec.KeepFDs { // whoever waits for their end must not wait for this
+		c.Add(r, pidfd, stage.Imm(-1))
+		c.Try(stage.Discard, step, stage.CloseRange, stage.Imm(3), r, stage.Imm(0))
+		c.Add(r, pidfd, stage.Imm(1))
+		c.Try(stage.Discard, step, stage.CloseRange, r, stage.Imm(math.MaxUint32), stage.Imm(0))
+	}
 	c.Add(poll, pidfd, stage.Imm(unix.POLLIN<<32))
 	c.Place(&wait)
 	c.Try(r, step, stage.Ppoll, stage.SlotAddr(poll), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(8))
@@ -34,7 +44,7 @@ func (c *compiler) keeper(pid stage.Slot, child *stage.Label) {
 // leaveStreams leaves the standard streams to the program, whose host then sees
 // the end of them when the program closes them.
 func (c *compiler) leaveStreams() {
-	c.Sys(do(DoClose), stage.CloseRange, stage.Imm(0), stage.Imm(2), stage.Imm(0))
+	c.Try(stage.Discard, do(DoClose), stage.CloseRange, stage.Imm(0), stage.Imm(2), stage.Imm(0))
 }
 
 // netns lets the stage do beside the init what takes longest: it makes the

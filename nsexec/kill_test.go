@@ -152,6 +152,11 @@ func TestDieWithParent(t *testing.T) {
 					if _, err := fmt.Fscanln(out, &monitor); err != nil {
 						t.Fatal(err)
 					}
+					// The launcher knows its parent from here on: it could
+					// not tell one that died before from any other process.
+					if _, err := io.ReadFull(out, make([]byte, len(begun))); err != nil {
+						t.Fatal(err)
+					}
 					spin(rand.IntN(30000))
 					if victim == "monitor" {
 						unix.Kill(monitor, unix.SIGKILL)
@@ -175,12 +180,19 @@ var parentProbe = guest.Probe("parent", func(args []string) {
 		panic(err)
 	}
 	cmd := exec.Command(exe, args[0], "trap '' TERM; sleep 1000")
-	cmd.Env = append(os.Environ(), guest.ProbeEnv(execProbe))
+	cmd.Env = append(os.Environ(), guest.ProbeEnv(execProbe), "BEGUN=1")
 	cmd.Stdout = os.Stdout
+	hold, release, err := os.Pipe()
+	if err != nil {
+		panic(err)
+	}
+	cmd.Stdin = hold // keeps its message behind ours
 	if err := cmd.Start(); err != nil {
 		panic(err)
 	}
+	hold.Close()
 	fmt.Println(cmd.Process.Pid)
+	release.Close()
 	os.Stdout.Close()
 	cmd.Wait()
 	select {}

@@ -375,7 +375,8 @@ func (x *Launcher) detach(c *compiler) {
 		return
 	}
 	for _, fd := range x.Inherited {
-		if !slices.Contains(x.Sync, fd) {
+		// The block descriptor is closed, and its number may be the init's own.
+		if !slices.Contains(x.Sync, fd) && (x.Block == nil || *x.Block != fd) {
 			c.Try(stage.Discard, do(DoClose), stage.Close, stage.FD(fd))
 		}
 	}

@@ -215,6 +215,8 @@ func explain(err error) error {
 	switch {
 	case se.Step == DoUnshare && (se.Errno == unix.EPERM || se.Errno == unix.ENOSPC || se.Errno == unix.EINVAL):
 		lack = ErrNoUserns
+	case (se.Step == DoMap || se.Step == DoSetgroups) && se.Errno == unix.EROFS:
+		lack = ErrNoProc
 	case se.Step == DoMap || se.Step == DoSetgroups || se.Step == DoLoopback || se.Step == mounts.DoSlave:
 		lack = ErrUsernsRestricted
 	case se.Step == mounts.DoProc && se.Errno == unix.EPERM:
@@ -226,5 +228,5 @@ func explain(err error) error {
 	if remedy == "" {
 		remedy = "run the program under strace -f to see more"
 	}
-	return &PreflightError{Lack: lack, Reason: fmt.Sprintf("%s %s: %v", se.Step, se.On, se.Errno), Remedy: remedy, Err: se}
+	return &PreflightError{Lack: lack, Reason: fmt.Sprintf("%s: %v", stage.Step{Do: se.Step, On: se.On}, se.Errno), Remedy: remedy, Err: se}
 }

@@ -51,9 +51,9 @@ type Init struct {
 	Command Command
 }
 
-// BlockSignals adds the operation that blocks every signal, which must come
-// before the init exists: what is sent to it then waits until it is ready.
-// old receives the mask there was.
+// BlockSignals adds what must come before the init exists: every signal is
+// blocked, so that what is sent to it waits until it is ready, and the ends of
+// children are heeded. old receives the mask there was.
 func BlockSignals(b *stage.Builder, old stage.Arg) {
 	b.Sys(stage.Step{Do: "block signals"}, stage.RtSigprocmask, stage.Imm(unix.SIG_SETMASK), allSignals, old, stage.Imm(sigsetSize))
 	// A host that ignores SIGCHLD has passed that on: children would vanish

@@ -30,11 +30,14 @@ func (w *Workspace) Contents(ctx context.Context, sel Selection, report *Report)
 		c.stat = true
 		err := c.run(func(e *Entry) error {
 			st, err := e.stat()
-			if err == nil && st.mode.Type() != e.typ {
-				err = Unreadable
-			}
 			if err != nil {
 				return c.unreadable(e.path, err)
+			}
+			if why := refusal(st.mode); why != "" {
+				return c.skip(e.path, why)
+			}
+			if st.mode.Type() != e.typ {
+				return c.skip(e.path, Unreadable)
 			}
 			if outside, err := c.linkedOutside(&st); err != nil {
 				return err

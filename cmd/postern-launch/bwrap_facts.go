@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -37,7 +36,7 @@ func (l *bwrapLauncher) facts() (bwrapflags.Facts, error) {
 	}
 	f.Caps = nsexec.CapSet(data[0].Effective) | nsexec.CapSet(data[1].Effective)<<32
 	if f.UID != 0 && data[0].Permitted|data[1].Permitted != 0 {
-		return f, errors.New("Unexpected capabilities but not setuid, old file caps config?")
+		return f, said("Unexpected capabilities but not setuid, old file caps config?")
 	}
 	return f, nil
 }

@@ -13,7 +13,10 @@ import (
 
 // inheritedFDs are the descriptors from 3 up that this process was started
 // with. Whatever else is open is its own, and none of the caller's business.
-type inheritedFDs struct{ open []int }
+type inheritedFDs struct {
+	open []int
+	all  []int // those too that something else than the command is to use
+}
 
 // inherited lists them. What the caller handed down is not close-on-exec: it
 // would not have survived; everything of our own is.
@@ -35,6 +38,7 @@ func inherited() *inheritedFDs {
 		for fd := range int(last) {
 			check(fd)
 		}
+		f.all = slices.Clone(f.open)
 		return &f
 	}
 	names, _ := dir.Readdirnames(-1)
@@ -45,6 +49,7 @@ func inherited() *inheritedFDs {
 		}
 	}
 	slices.Sort(f.open)
+	f.all = slices.Clone(f.open)
 	return &f
 }
 
@@ -53,6 +58,16 @@ func (f *inheritedFDs) has(fd int) bool { return fd <= 2 || slices.Contains(f.op
 // forget drops a descriptor that has been closed.
 func (f *inheritedFDs) forget(fd int) {
 	f.open = slices.DeleteFunc(f.open, func(o int) bool { return o == fd })
+}
+
+// closeAll closes every one that is still open, except for some.
+func (f *inheritedFDs) closeAll(except ...*int) {
+	for _, fd := range f.all {
+		if !slices.ContainsFunc(except, func(e *int) bool { return e != nil && *e == fd }) {
+			unix.Close(fd)
+		}
+	}
+	f.all = nil
 }
 
 // ReadAll reads a descriptor of the caller's to its end and closes it.
@@ -68,6 +83,7 @@ func (f *inheritedFDs) ReadAll(fd int) ([]byte, error) {
 func (f *inheritedFDs) close(fd int) {
 	unix.Close(fd)
 	f.forget(fd)
+	f.all = slices.DeleteFunc(f.all, func(o int) bool { return o == fd })
 }
 
 // A rawFD reads and writes a descriptor that stays the caller's: no os.File,

@@ -98,7 +98,7 @@ func (l *bwrapLauncher) sources() error {
 	missing := func(path string, err error) error {
 		var e unix.Errno
 		errors.As(err, &e)
-		return fmt.Errorf("Can't find source path %s: %s", l.cmd.Written(path), pidone.ErrnoText(e))
+		return said("Can't find source path " + l.cmd.Written(path) + ": " + pidone.ErrnoText(e))
 	}
 	ops := l.cmd.Spec.Mounts.Ops
 	for i, op := range ops {
@@ -145,14 +145,14 @@ func ofSelf(path string) bool {
 // namespace checks that a descriptor is a namespace of this type.
 func (l *bwrapLauncher) namespace(fd, kind int, says, unfit string) error {
 	if !l.fds.has(fd) {
-		return errors.New(says + ": " + pidone.ErrnoText(unix.EBADF))
+		return said(says + ": " + pidone.ErrnoText(unix.EBADF))
 	}
 	l.fds.forget(fd)
 	if is, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE); err != nil || is != kind {
 		if unfit != "" {
-			return errors.New(unfit)
+			return said(unfit)
 		}
-		return errors.New(says + ": " + pidone.ErrnoText(unix.EINVAL))
+		return said(says + ": " + pidone.ErrnoText(unix.EINVAL))
 	}
 	return nil
 }
@@ -168,7 +168,7 @@ func (l *bwrapLauncher) stay() int {
 		}
 	}
 	x.ForeignMaps = l.cmd.UserNSBlockFD != nil
-	x.Announce = l.announce
+	x.Announce = l.announce // once the launch has its own copies of all descriptors
 	dieAsAsked()
 	if l.cmd.RemoveMountpoints {
 		x.Linger = false // what lives on would lose its mounts
@@ -226,6 +226,8 @@ func endWith(parent int) error {
 // announce tells the caller what it asked to know of the sandbox.
 func (l *bwrapLauncher) announce(pid int) error {
 	c := l.cmd
+	// The launch has them; whoever waits for their end must not wait for us.
+	l.fds.closeAll(c.InfoFD, c.StatusFD, c.UserNSBlockFD)
 	spaces, err := l.newNamespaces(pid)
 	if err != nil {
 		return err
@@ -255,7 +257,7 @@ func writeInfo(fd int, text string) error {
 	if _, err := rawFD(fd).Write([]byte(text)); err != nil {
 		var e unix.Errno
 		errors.As(err, &e)
-		return errors.New("Write to info_fd: " + pidone.ErrnoText(e))
+		return said("Write to info_fd: " + pidone.ErrnoText(e))
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func bwrapMain(args []string) int {
 		return 0
 	}
 	if unix.Getuid() != unix.Geteuid() {
-		return l.fail(errors.New("setuid use of bubblewrap is not supported"))
+		return l.fail(said("setuid use of bubblewrap is not supported"))
 	}
 	l.fds = inherited()
 	facts, err := l.facts()

@@ -11,6 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// A said is an error in bubblewrap's own words, whatever Go's taste in errors.
+type said string
+
+func (s said) Error() string { return string(s) }
+
 // unshareTexts are what bubblewrap says of namespaces it cannot have, which
 // several of its callers look for to explain it to their own users.
 func unshareTexts(user bool) map[unix.Errno]string {

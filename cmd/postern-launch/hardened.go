@@ -29,6 +29,8 @@ func hardenedMain(args []string) int {
 	c, err := parseHardened(args)
 	switch {
 	case err != nil:
+	case unix.Getuid() != unix.Geteuid() || unix.Getgid() != unix.Getegid():
+		err = errors.New("is installed set-user-ID or set-group-ID, and would act with rights its caller lacks: remove these bits (chmod u-s,g-s)")
 	case c.help:
 		fmt.Print(hardenedUsage)
 		return 0

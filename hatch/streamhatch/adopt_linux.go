@@ -35,6 +35,10 @@ func (c *Command) adopt(cmd *exec.Cmd) error {
 	if !ok1 || !ok2 || in != out {
 		return &CommandError{Field: "Stdin", Reason: "and Stdout of a running command must both be the one Stream.File"}
 	}
+	var err error
+	if c.adoptedFor, err = in.Stat(); err != nil {
+		return &CommandError{"Stdin", "must not be closed before FromCmd: " + err.Error(), err}
+	}
 	return c.takeStderr(cmd)
 }
 
@@ -46,16 +50,31 @@ type adoptedProcess struct {
 	ended  chan struct{}
 }
 
-func startAdopted(cmd *exec.Cmd, socket *os.File) process {
-	attr := cmd.SysProcAttr
-	p := &adoptedProcess{
-		cmd:    cmd,
-		group:  attr != nil && (attr.Setsid || attr.Setpgid && attr.Pgid == 0),
-		socket: socket,
-		ended:  make(chan struct{}),
+func (c *Command) startAdopted(socket *os.File) (process, error) {
+	cmd := c.adopted
+	if info, err := socket.Stat(); err != nil || !os.SameFile(info, c.adoptedFor) {
+		socket.Close()
+		c.abandon()
+		return nil, &CommandError{"Stdin", "is not the connection that the command is returned for; it was killed", err}
 	}
+	p := &adoptedProcess{cmd: cmd, group: leadsGroup(cmd), socket: socket, ended: make(chan struct{})}
 	go p.wait()
-	return p
+	return p, nil
+}
+
+func leadsGroup(cmd *exec.Cmd) bool {
+	attr := cmd.SysProcAttr
+	return attr != nil && (attr.Setsid || attr.Setpgid && attr.Pgid == 0)
+}
+
+// abandon ends a command that runs, but whose connection is over.
+func (c *Command) abandon() {
+	if c == nil || c.adopted == nil {
+		return
+	}
+	p := &adoptedProcess{cmd: c.adopted, group: leadsGroup(c.adopted)}
+	p.kill()
+	c.adopted.Wait() // its error is that it was killed
 }
 
 func (p *adoptedProcess) wait() {

@@ -40,8 +40,9 @@ type Command struct {
 	// Sandbox, if not nil, puts it behind a wall of its own.
 	Sandbox *Sandbox
 
-	adopted *exec.Cmd
-	err     error // of the function that made it
+	adopted    *exec.Cmd
+	adoptedFor os.FileInfo // the socket it was started with
+	err        error       // of the function that made it
 }
 
 // A User is a user and a group of the host.
@@ -156,7 +157,7 @@ func unfitForStderr(f *os.File) string {
 // does. It must not be started any more.
 //
 // One that runs already is adopted for the connection that it was started for,
-// by the handler, with [Stream.File] as its Stdin and Stdout. It is in no
+// by the handler, with [Stream.File], still open, as its Stdin and Stdout. It is in no
 // namespace of its own: what it leaves behind is ended only if it has not left
 // the process group that SysProcAttr.Setpgid or Setsid gave it. When it ends the
 // connection is shut down, so nothing that is left can hold that. The hatch

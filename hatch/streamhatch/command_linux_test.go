@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -312,13 +313,13 @@ func TestAdoption(t *testing.T) {
 			c.CloseWrite()
 			expectEnd(t, c, "hello")
 		}},
-		"is ended": {"echo up; exec sleep 1000", nil, func(t *testing.T, h *Hatch) {
+		"is ended": {"echo up; exec sleep 7777", nil, func(t *testing.T, h *Hatch) {
 			c := dial(t, h)
 			expect(t, c, "up\n")
 			h.Close()
 			over(c)
 		}},
-		"dies with input unread": {"echo up; sleep 1000 & head -c 1 >/dev/null; kill -9 $$", &syscall.SysProcAttr{Setpgid: true}, func(t *testing.T, h *Hatch) {
+		"dies with input unread": {"echo up; sleep 7777 & head -c 1 >/dev/null; kill -9 $$", &syscall.SysProcAttr{Setpgid: true}, func(t *testing.T, h *Hatch) {
 			c := dial(t, h)
 			expect(t, c, "up\n")
 			send(t, c, "request")
@@ -326,7 +327,7 @@ func TestAdoption(t *testing.T) {
 				t.Errorf("the stream ended with %v", err)
 			}
 		}},
-		"leaves a child in its group": {"sleep 1000 & echo $!", &syscall.SysProcAttr{Setpgid: true}, func(t *testing.T, h *Hatch) {
+		"leaves a child in its group": {"sleep 7777 & echo $!", &syscall.SysProcAttr{Setpgid: true}, func(t *testing.T, h *Hatch) {
 			c := dial(t, h)
 			var pid int
 			if _, err := fmt.Fscan(c, &pid); err != nil {
@@ -335,7 +336,7 @@ func TestAdoption(t *testing.T) {
 			over(c)
 			hatchtest.Eventually(t, "the child is gone", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
 		}},
-		"leaves a daemon with the socket": {"setsid sleep 1000 & echo $!", &syscall.SysProcAttr{Setpgid: true}, func(t *testing.T, h *Hatch) {
+		"leaves a daemon with the socket": {"setsid sleep 7777 & echo $!", &syscall.SysProcAttr{Setpgid: true}, func(t *testing.T, h *Hatch) {
 			c := dial(t, h)
 			var pid int
 			if _, err := fmt.Fscan(c, &pid); err != nil {
@@ -363,6 +364,32 @@ func TestAdoption(t *testing.T) {
 			}), Config{})
 			tt.check(t, h)
 		})
+	}
+}
+
+// A command that runs for one connection is none for another.
+func TestAdoptionForAnotherConnection(t *testing.T) {
+	var log hatchtest.Log
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "a"), os.NewFile(uintptr(pair[1]), "b")
+	defer ours.Close()
+	cmd := exec.Command("cat")
+	cmd.Stdin, cmd.Stdout = theirs, theirs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := FromCmd(cmd)
+	theirs.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	over(dial(t, serving(t, c, Config{Logger: log.Logger(slog.LevelWarn)})))
+	expectEnd(t, ours, "") // it was killed
+	if n := len(entries(t, &log, slog.LevelWarn, "a command could not be started")); n != 1 {
+		t.Errorf("%d warnings", n)
 	}
 }
 

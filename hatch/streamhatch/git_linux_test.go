@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	postern "github.com/populationgenomics/postern-go"
@@ -300,6 +303,30 @@ func TestBorrowedObjects(t *testing.T) {
 			t.Errorf("there is nothing to steal: %q", got)
 		}
 	})
+}
+
+// As root, git runs as the repository's owner, whom alone it belongs to.
+func TestRepositoryOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	r := newRepository(t)
+	if err := filepath.WalkDir(r.bare, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, testutil.Nobody, testutil.Nobody))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for dir, mode := range map[string]fs.FileMode{r.bare: 0o700, filepath.Dir(filepath.Dir(r.bare)): 0o711} { // which can be passed
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newSandbox(t, postern.Profile{}, named(t, "repo", GitUploadPack(r.bare)), named(t, "push", GitReceivePack(r.bare)))
+	mustBash(t, s, `git clone -q "$(url repo)" work; cd work; echo x > new; git add new; git commit -qm new; git push -q "$(url push)" HEAD:refs/heads/new`)
+	info, err := os.Stat(filepath.Join(r.bare, "refs", "heads", "new"))
+	if err != nil || info.Sys().(*syscall.Stat_t).Uid != testutil.Nobody {
+		t.Errorf("what was pushed belongs to %+v, %v", info, err)
+	}
 }
 
 // A directory that is no repository tells the guest nothing.

@@ -19,7 +19,7 @@ import (
 	"github.com/populationgenomics/postern-go/internal/guesttext"
 )
 
-// Promise 201.
+// Promises 180, 189, 201.
 func TestDefaults(t *testing.T) {
 	h := newHatch(t, Exec("cat"), Config{})
 	if h.Name() != "stream" || h.grace != defaultGrace || defaultMaxConns != 8 || defaultGrace.Seconds() != 5 {
@@ -78,6 +78,7 @@ func TestFailingHandlers(t *testing.T) {
 		"panic error": func() error { panic(errors.New(forged)) },
 		"runtime":     func() error { return errors.New(string([]byte{}[len(os.Args):][0])) },
 		"typed nil":   func() error { panic(nothing) },
+		"nil error":   func() error { return nothing },
 	}
 	h := serving(t, HandlerFunc(func(ctx context.Context, s *Stream) (*Command, error) {
 		name, err := s.ReadLine(100, forever)
@@ -191,9 +192,9 @@ func TestTwoLinesPerRun(t *testing.T) {
 
 // Promise 208: a preamble is read to the byte, and the command gets the rest.
 func TestPreambleLeavesTheRest(t *testing.T) {
-	var flags [2]int
+	flags := make(chan int, 4)
 	h := serving(t, HandlerFunc(func(ctx context.Context, s *Stream) (*Command, error) {
-		flags[0] = statusFlags(s)
+		flags <- statusFlags(s)
 		head, err := s.ReadPreamble(4, forever)
 		if err != nil {
 			return nil, err
@@ -206,7 +207,7 @@ func TestPreambleLeavesTheRest(t *testing.T) {
 		if err != nil || len(none) != 0 {
 			return nil, fmt.Errorf("%q, %w", none, err)
 		}
-		flags[1] = statusFlags(s)
+		flags <- statusFlags(s)
 		return shell(fmt.Sprintf("printf '%%s' %q; cat", string(head)+"|"+strings.TrimSpace(string(line))+"|")), nil
 	}), Config{})
 
@@ -214,8 +215,8 @@ func TestPreambleLeavesTheRest(t *testing.T) {
 	send(t, c, "HEADline\nrest\nof it")
 	c.CloseWrite()
 	expectEnd(t, c, "HEAD|line|rest\nof it")
-	if flags[0] != flags[1] {
-		t.Errorf("the socket's flags were %#x and are %#x", flags[0], flags[1])
+	if before, after := <-flags, <-flags; before != after {
+		t.Errorf("the socket's flags were %#x and are %#x", before, after)
 	}
 
 	// In pieces.

@@ -94,9 +94,9 @@ func collect(p *postern.Process, err error) (postern.Result, error) {
 // Promises 183, 184: a hatch serves while a run goes on, and its connections end
 // with that. In between it is there, and serves nobody.
 func TestServesDuringRuns(t *testing.T) {
-	h := named(t, "one", shell("echo up; exec sleep 1000"))
+	h := named(t, "one", shell("echo up; exec sleep 7777"))
 	s := newSandbox(t, postern.Profile{}, h)
-	p, err := s.StartBash(context.Background(), "exec sleep 1000")
+	p, err := s.StartBash(context.Background(), "exec sleep 7777")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestServesDuringRuns(t *testing.T) {
 func TestDaemonInTheGuest(t *testing.T) {
 	h := named(t, "one", shell("echo up; cat >/dev/null; echo end of input >&2"))
 	s := newSandbox(t, postern.Profile{}, h)
-	if got := mustBash(t, s, `setsid sh -c 'sleep 1000 | $POSTERN_CONNECT $POSTERN_HATCH_ONE > out' & until grep -q up out 2>/dev/null; do :; done; echo started`); got != "started" {
+	if got := mustBash(t, s, `setsid sh -c 'sleep 7777 | $POSTERN_CONNECT $POSTERN_HATCH_ONE > out' & until grep -q up out 2>/dev/null; do :; done; echo started`); got != "started" {
 		t.Error(got)
 	}
 	h.Close() // returns when the command has ended
@@ -132,7 +132,7 @@ func TestDaemonInTheGuest(t *testing.T) {
 	}
 }
 
-// Promises 180, 186, 187, 188, 189: where the socket is and what becomes of it.
+// Promises 186, 187, 188: where the socket is and what becomes of it.
 func TestSocketFile(t *testing.T) {
 	old := unix.Umask(0o777)
 	h, err := New(Exec("cat"), Config{Name: "one"})

@@ -24,7 +24,7 @@ func (c *Command) start(s *Stream) (process, error) {
 		return nil, err
 	}
 	if c.adopted != nil {
-		return startAdopted(c.adopted, socket), nil
+		return c.startAdopted(socket)
 	}
 	defer socket.Close()
 	spec, err := c.spec()

@@ -228,6 +228,9 @@ func (h *Hatch) Close() error {
 		h.loop.Wait()
 		h.mu.Lock()
 		h.closed = true
+		for range h.conns {
+			h.log.Debug("connection cut, as the hatch closes")
+		}
 		h.endAll()
 		h.mu.Unlock()
 		h.commands.Wait()
@@ -262,9 +265,10 @@ func (h *Hatch) serve(c *connection) {
 	cmd, err := h.handle(c)
 	switch {
 	case c.ctx.Err() != nil:
+		cmd.abandon()
 		return
 	case err != nil:
-		h.log.Warn("a handler failed", "type", guesttext.Text(fmt.Sprintf("%T", err)), "error", guesttext.Text(err.Error()))
+		h.log.Warn("a handler failed", "type", guesttext.Text(fmt.Sprintf("%T", err)), "error", guesttext.Text(fmt.Sprint(err)))
 		return
 	case cmd == nil:
 		h.log.Debug("connection refused by the handler")
@@ -312,6 +316,7 @@ func (h *Hatch) start(c *connection, cmd *Command) (process, error) {
 	}
 	h.mu.Unlock()
 	if over {
+		cmd.abandon()
 		return nil, nil
 	}
 	p, err := cmd.start(&Stream{c})

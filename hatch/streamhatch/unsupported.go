@@ -30,5 +30,6 @@ func (s *Stream) File() (*os.File, error) { return nil, errUnsupported }
 func (c *Command) takeSysProcAttr(*syscall.SysProcAttr) error { return errUnsupported }
 func (c *Command) adopt(*exec.Cmd) error                      { return errUnsupported }
 func (c *Command) start(*Stream) (process, error)             { return nil, errUnsupported }
+func (c *Command) abandon()                                   {}
 func owner(string) (*User, error)                             { return nil, errUnsupported }
 func probe() error                                            { return errUnsupported }

@@ -209,6 +209,17 @@ func TestSourceRace(t *testing.T) {
 		}, false); got != "checked" {
 			t.Errorf("a source replaced by another directory: %s", got)
 		}
+		// What the kernel calls a directory that is gone may be the name of another.
+		if got := attempt(func() {
+			if err := errors.Join(os.RemoveAll(dir+"/d"), os.Mkdir(dir+"/d (deleted)", 0o755), os.WriteFile(dir+"/d (deleted)/which", []byte("secret"), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}, false); got != "refused" {
+			t.Errorf("a source removed after it was opened: %s", got)
+		}
+		if err := os.Rename(dir+"/gone", dir+"/d"); err != nil {
+			t.Fatal(err)
+		}
 
 		stop, stopped := make(chan struct{}), make(chan struct{})
 		go func() {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/populationgenomics/postern-go"
 	"github.com/populationgenomics/postern-go/internal/testutil"
 	"github.com/populationgenomics/postern-go/internal/testutil/guest"
 	"github.com/populationgenomics/postern-go/nsexec"
@@ -162,6 +163,14 @@ setgroups EPERM`, os.Geteuid(), os.Getegid())
 		if got := inGuest(t, p, statusProbe, nil); got != want {
 			t.Errorf("the guest has\n%s\nwant\n%s", got, want)
 		}
+		// A user who is called root has no more.
+		p.GuestUID, p.GuestGID = postern.NumericID(0), postern.NumericID(0)
+		root := strings.NewReplacer("Uid 65534 65534 65534 65534", "Uid 0 0 0 0", "Gid 65534 65534 65534 65534", "Gid 0 0 0 0",
+			"_map 65534 ", "_map 0 ", "setuid EINVAL", "setuid got through").Replace(want)
+		if got := inGuest(t, p, statusProbe, nil); got != root {
+			t.Errorf("a guest called root has\n%s\nwant\n%s", got, root)
+		}
+		p = wall(t)
 		weak := inGuest(t, p, statusProbe, nil, seccomp, caps, layer{"no_new_privs", func(s *nsexec.Spec) { s.AllowNewPrivs = true }})
 		for _, line := range lines(weak) {
 			what := strings.Fields(line)
@@ -171,6 +180,30 @@ setgroups EPERM`, os.Geteuid(), os.Getegid())
 					t.Errorf("without the layers the guest still has %s; this proves nothing", line)
 				}
 			}
+		}
+	})
+}
+
+// Neither has the init.
+func TestStatusOfInit(t *testing.T) {
+	testutil.EachUser(t, func(t *testing.T) {
+		status := func(off ...layer) string {
+			s, err := wall(t).Spec([]string{"grep", "-E", "^(Cap|NoNew|Seccomp:)", "/proc/1/status"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range off {
+				l.off(s)
+			}
+			return strings.ReplaceAll(ended(guest.Run(t, s)), "\t", " ")
+		}
+		const none = "0000000000000000"
+		want := "CapInh: " + none + "\nCapPrm: " + none + "\nCapEff: " + none + "\nCapBnd: " + none + "\nCapAmb: " + none + "\nNoNewPrivs: 1\nSeccomp: 2"
+		if got := status(); got != want {
+			t.Errorf("the init has\n%s\nwant\n%s", got, want)
+		}
+		if got := status(seccomp, layer{"all", func(s *nsexec.Spec) { s.Caps, s.KeepCaps, s.AllowNewPrivs = nsexec.AllCaps, true, true }}); got == want {
+			t.Error("without the layers it has the same; this proves nothing")
 		}
 	})
 }

@@ -1,11 +1,15 @@
 // Command streamhatch measures what the stream hatch and the connector cost.
 //
-//   - A command that writes, through the hatch, against the same command on a
-//     plain socketpair; and the same for one that reads.
-//   - The connector against socat, on both sides of an echo; and against
-//     socat, downloading only.
-//   - The time from connecting to the first byte of a command, against that
-//     of a program which accepts and executes the command itself.
+//   - Throughput of a command that writes, and of one that reads, through the
+//     hatch, against the same command on a plain socketpair. The clock starts
+//     when the command has.
+//   - The time from connecting to the end of a short command, against that of
+//     making a socketpair and executing the command on it.
+//   - The connector against socat, from a hatch and through an echo.
+//
+// The command on the socketpair gets a session of its own, as the hatch's has:
+// the kernel shares out the processors by session (autogroup), and a command in
+// the session of its reader would have less of them on a busy machine.
 //
 // Rounds of the two alternate, so that both see the same machine, and the ratio
 // is the median of those of the rounds. 1 is as fast.
@@ -25,6 +29,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -73,8 +78,8 @@ func measure() error {
 
 	writing := []string{"head", "-c", fmt.Sprint(*size << 20), "/dev/zero"}
 	reading := []string{"cat"}
-	readingOnly := []string{"sh", "-c", "cat >/dev/null"}
-	dialled := func(argv []string, transfer func(net.Conn) error) (func() (time.Duration, error), error) {
+	readingOnly := []string{"sh", "-c", "echo ready; exec cat >/dev/null"}
+	dialled := func(argv []string, transfer transfer) (func() (time.Duration, error), error) {
 		h, err := serve(argv)
 		if err != nil {
 			return nil, err
@@ -89,7 +94,7 @@ func measure() error {
 	if err != nil {
 		return err
 	}
-	first, err := dialled([]string{"echo", "x"}, download)
+	short, err := dialled([]string{"echo", "x"}, all(download))
 	if err != nil {
 		return err
 	}
@@ -105,7 +110,7 @@ func measure() error {
 	rows := []row{
 		{"hatch: command writes", func() (time.Duration, error) { return throughPair(writing, download) }, down, false},
 		{"hatch: command reads", func() (time.Duration, error) { return throughPair(readingOnly, upload) }, up, false},
-		{"hatch: connect, run, end", func() (time.Duration, error) { return throughPair([]string{"echo", "x"}, download) }, first, true},
+		{"hatch: connect, run, end", func() (time.Duration, error) { return throughPair([]string{"echo", "x"}, all(download)) }, short, true},
 		{"connector: download", func() (time.Duration, error) {
 			return throughProgram(nil, socat, "-u", "UNIX-CONNECT:"+source.SocketPath(), "STDOUT")
 		}, func() (time.Duration, error) { return throughProgram(nil, connect, source.SocketPath()) }, false},
@@ -169,20 +174,39 @@ func serve(argv []string) (*streamhatch.Hatch, error) {
 	return h, err
 }
 
+// A transfer uses a connection to its end and returns when the clock starts,
+// if that is not when connecting.
+type transfer func(net.Conn) (from time.Time, err error)
+
+// all lets the clock start when connecting.
+func all(t transfer) transfer {
+	return func(c net.Conn) (time.Time, error) {
+		_, err := t(c)
+		return time.Time{}, err
+	}
+}
+
+func (t transfer) time(start time.Time, c net.Conn) (time.Duration, error) {
+	from, err := t(c)
+	if from.IsZero() {
+		from = start
+	}
+	return time.Since(from), err
+}
+
 // throughHatch is one connection to a hatch.
-func throughHatch(h *streamhatch.Hatch, transfer func(net.Conn) error) (time.Duration, error) {
+func throughHatch(h *streamhatch.Hatch, t transfer) (time.Duration, error) {
 	start := time.Now()
 	c, err := net.Dial("unix", h.SocketPath())
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close()
-	err = transfer(c)
-	return time.Since(start), err
+	return t.time(start, c)
 }
 
 // throughPair is the same command on one end of a socketpair.
-func throughPair(argv []string, transfer func(net.Conn) error) (time.Duration, error) {
+func throughPair(argv []string, t transfer) (time.Duration, error) {
 	start := time.Now()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -191,6 +215,7 @@ func throughPair(argv []string, transfer func(net.Conn) error) (time.Duration, e
 	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout = theirs, theirs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
 	theirs.Close()
 	if err != nil {
@@ -202,32 +227,42 @@ func throughPair(argv []string, transfer func(net.Conn) error) (time.Duration, e
 		return 0, err
 	}
 	defer c.Close()
-	err = errors.Join(transfer(c), cmd.Wait())
-	return time.Since(start), err
+	took, err := t.time(start, c)
+	return took, errors.Join(err, cmd.Wait())
 }
 
 var buffer = make([]byte, 256<<10)
 
-func download(c net.Conn) error {
+func download(c net.Conn) (from time.Time, err error) {
 	for {
-		if _, err := c.Read(buffer); err == io.EOF {
-			return nil
-		} else if err != nil {
-			return err
+		_, err := c.Read(buffer)
+		if err == io.EOF {
+			return from, nil
+		}
+		if err != nil {
+			return from, err
+		}
+		if from.IsZero() {
+			from = time.Now()
 		}
 	}
 }
 
-func upload(c net.Conn) error {
+func upload(c net.Conn) (from time.Time, err error) {
+	if _, err := c.Read(buffer); err != nil { // it is ready
+		return from, err
+	}
+	from = time.Now()
 	for left := *size << 20; left > 0; left -= len(buffer) {
 		if _, err := c.Write(buffer[:min(left, len(buffer))]); err != nil {
-			return err
+			return from, err
 		}
 	}
 	if err := c.(*net.UnixConn).CloseWrite(); err != nil {
-		return err
+		return from, err
 	}
-	return download(c)
+	_, err = download(c)
+	return from, err
 }
 
 // throughProgram is a program between the hatch and pipes, as git has it.
@@ -249,7 +284,7 @@ func throughProgram(stdin io.Reader, argv ...string) (time.Duration, error) {
 		return 0, fmt.Errorf("%w: %s", err, &stderr)
 	}
 	if n != int64(*size)<<20 {
-		return 0, fmt.Errorf("%d bytes arrived", n)
+		return 0, fmt.Errorf("%d bytes arrived through %s", n, argv[0])
 	}
 	return time.Since(start), nil
 }
