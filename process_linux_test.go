@@ -434,7 +434,7 @@ func TestHostIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(exe, "-test.run=^TestHostIsKilled$")
-	cmd.Env = append(os.Environ(), "POSTERN_TEST_HOST="+t.TempDir())
+	cmd.Env = append(os.Environ(), "POSTERN_TEST_HOST="+t.TempDir(), "TMPDIR="+t.TempDir())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -55,12 +55,18 @@ func serving(t testing.TB, handler Handler, cfg Config) *Hatch {
 	return h
 }
 
+// dial connects, as soon as the backlog has room.
 func dial(t testing.TB, h *Hatch) *net.UnixConn {
 	t.Helper()
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: h.SocketPath(), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var c *net.UnixConn
+	hatchtest.Eventually(t, "there is room in the backlog", func() bool {
+		var err error
+		c, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: h.SocketPath(), Net: "unix"})
+		if err != nil && !errors.Is(err, syscall.EAGAIN) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	t.Cleanup(func() { c.Close() })
 	return c
 }
