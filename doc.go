@@ -29,6 +29,7 @@
 // bounded by resource limits for each of its processes only; bounds for a
 // guest as a whole are for a cgroup around the host program.
 //
-// The package builds on every operating system; away from Linux on amd64 and
-// arm64 every launch fails with [ErrUnsupported].
+// The package builds on every operating system; away from Linux every launch
+// fails with [ErrUnsupported], and on processors other than amd64 and arm64
+// with an [*IsolationError].
 package postern

@@ -8,14 +8,12 @@ import (
 	"testing"
 
 	"github.com/populationgenomics/postern-go/internal/testutil"
-	testguest "github.com/populationgenomics/postern-go/internal/testutil/guest"
 )
 
 // The numbers in comments like "promise 13" are those of the list of promises
 // that the Python original makes, which this package keeps.
 
 func TestMain(m *testing.M) {
-	testguest.Main()
 	os.Exit(testutil.Main(m))
 }
 
@@ -44,7 +42,7 @@ func run(t testing.TB, s *Sandbox, c Command) Result {
 	return r
 }
 
-// output returns what a script prints in a sandbox, which must succeed.
+// outputOf returns what a script prints in a sandbox, which must succeed.
 func outputOf(t testing.TB, s *Sandbox, script string) string {
 	t.Helper()
 	r := run(t, s, Bash(script))
@@ -87,21 +85,4 @@ func wait(t testing.TB, p *Process) int {
 		t.Fatal(err)
 	}
 	return code
-}
-
-// probe is the command that runs a probe of this test program; the profile
-// must be one of probing.
-func probe(name string, args ...string) Command {
-	return Command{Args: append([]string{"env", testguest.ProbeEnv(name), "/probe/self.test"}, args...)}
-}
-
-// probing lets a profile's guest run probes.
-func probing(t testing.TB, p Profile) Profile {
-	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.RequiredBinds = append(p.RequiredBinds, Bind{Host: exe, Guest: "/probe/self.test"})
-	return p
 }

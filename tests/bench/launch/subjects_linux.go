@@ -83,8 +83,6 @@ func (b *bench) bwrapTrue() error {
 	return b.spawn(append(append([]string{*bwrap}, b.ref...), command), true)
 }
 
-func (b *bench) bwrapNothing() error { return b.spawn([]string{*bwrap, "--version"}, false) }
-
 func (b *bench) ours() error { return launch(b.spec(command)) }
 
 func launch(s *nsexec.Spec) error {
