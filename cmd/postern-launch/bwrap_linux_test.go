@@ -39,7 +39,11 @@ func TestMain(m *testing.M) {
 		}
 		select {}
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if dir, err := launchers(); err == nil {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
 }
 
 // launchers is a directory with this program as bwrap and as postern-launch.

@@ -27,7 +27,12 @@ var session = sync.OnceValues(func() (*Bench, error) { return NewBench() })
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	modes := machineModes()
 	code := m.Run()
+	if changed := restoreMachine(modes); len(changed) > 0 {
+		fmt.Fprintf(os.Stderr, "FAIL: the launches changed this machine:\n%s\n", strings.Join(changed, "\n"))
+		code = 1
+	}
 	if bench, err := session(); err == nil {
 		bench.Close()
 	}
