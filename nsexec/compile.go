@@ -206,7 +206,7 @@ func (c *compiler) closeOthers() {
 	if c.control >= 0 { // by Start, which numbers what it gives
 		from = c.control + 1
 	}
-	given := append(slices.Collect(maps.Values(c.joins)), c.told, math.MaxUint32+1)
+	given := append(slices.Collect(maps.Values(c.joins)), c.told)
 	slices.Sort(given)
 	for _, fd := range given {
 		if fd > from {
@@ -214,6 +214,7 @@ func (c *compiler) closeOthers() {
 		}
 		from = max(from, fd+1)
 	}
+	c.Sys(do(DoClose), stage.CloseRange, stage.FD(from), stage.Imm(math.MaxUint32), stage.Imm(0))
 }
 
 // run emits the end of the launch: init and command, or the command alone.

@@ -126,7 +126,7 @@ func (p *Process) wait() {
 		if rec, err := stage.ParseRecord(buf[:n]); err == nil && rec.Kind == stage.Exited {
 			reported = true
 			st.setWait(unix.WaitStatus(rec.A))
-			st.setUsage(parseRusage(buf[stage.RecordSize:n]))
+			st.setReported(buf[stage.RecordSize:n])
 			break
 		}
 	}
@@ -187,16 +187,19 @@ func (st *Status) setInfo(i waitInfo) {
 func (st *Status) setUsage(u unix.Rusage) {
 	st.User = time.Duration(u.Utime.Nano())
 	st.System = time.Duration(u.Stime.Nano())
-	st.MaxRSS = u.Maxrss << 10
+	st.MaxRSS = int64(u.Maxrss) << 10
 }
 
-func parseRusage(b []byte) (u unix.Rusage) {
+// setReported is setUsage for the struct rusage behind a record.
+func (st *Status) setReported(b []byte) {
 	if len(b) < pidone.RusageSize {
-		return u
+		return
 	}
 	word := func(i int) int64 { return int64(binary.LittleEndian.Uint64(b[8*i:])) }
-	u.Utime, u.Stime, u.Maxrss = unix.Timeval{Sec: word(0), Usec: word(1)}, unix.Timeval{Sec: word(2), Usec: word(3)}, word(4)
-	return u
+	timeval := func(i int) time.Duration {
+		return time.Duration(word(i))*time.Second + time.Duration(word(i+1))*time.Microsecond
+	}
+	st.User, st.System, st.MaxRSS = timeval(0), timeval(2), word(4)<<10
 }
 
 // waitPidfd reaps a child.

@@ -2,7 +2,10 @@
 
 package main
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A Finding is a difference between a reference and the candidate that nothing explains.
 type Finding struct {
@@ -18,19 +21,17 @@ type Judge struct {
 	Rules      []Rule
 }
 
-// Judge launches l everywhere and returns the differences that neither a rule lists nor upstream's own
-// development explains: where an older reference differs from the candidate and the newest does not, the
-// candidate follows upstream. It also returns which rules applied, by index.
+// Judge launches l everywhere and returns the differences that no rule lists. Where an older reference differs
+// from the newest, upstream has changed its mind, and only the newest counts. It also returns which rules
+// applied, by index.
 func (j *Judge) Judge(l Launch) (findings []Finding, applied map[int]bool, err error) {
 	ours, err := j.Bench.Run(j.Candidate, l.Case, l.UID)
 	if err != nil {
 		return nil, nil, err
 	}
 	applied = map[int]bool{}
-	newest := j.References[len(j.References)-1]
-	var fromNewest []Difference
-	for i := len(j.References) - 1; i >= 0; i-- {
-		reference := j.References[i]
+	var newest *Report
+	for _, reference := range slices.Backward(j.References) {
 		if !l.Case.KnownTo(reference) {
 			continue
 		}
@@ -38,15 +39,17 @@ func (j *Judge) Judge(l Launch) (findings []Finding, applied map[int]bool, err e
 		if err != nil {
 			return nil, nil, err
 		}
-		differences := Diff(theirs, ours)
-		if reference == newest {
-			fromNewest = differences
+		var changed []Difference
+		if newest == nil {
+			newest = theirs
+		} else {
+			changed = Diff(theirs, newest)
 		}
-		for _, d := range differences {
-			if reference != newest && l.Case.KnownTo(newest) && !overlaps(d.Field, fromNewest) {
+		for _, d := range Diff(theirs, ours) {
+			if overlaps(d.Field, changed) {
 				continue
 			}
-			if rule := ruleFor(j.Rules, l, d, reference.Version); rule >= 0 {
+			if rule := ruleFor(j.Rules, l, d); rule >= 0 {
 				applied[rule] = true
 				continue
 			}

@@ -129,7 +129,7 @@ func compare(programA, programB string, cases []Case, users string, verbose bool
 		}
 		for _, d := range found {
 			listed := "-"
-			if i := ruleFor(Rules, o.launch, d, impls[0].Version); i >= 0 {
+			if i := ruleFor(Rules, o.launch, d); i >= 0 {
 				listed = string(Rules[i].Class)
 			}
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", o.launch, d.Field, cut(d.A, verbose), cut(d.B, verbose), listed)

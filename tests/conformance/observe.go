@@ -260,6 +260,8 @@ func (v *view) namespaceName(kind string, inode uint64) string {
 	return v.in.spaces[inode]
 }
 
+// fds returns those descriptors of a process that were handed down to it. What it has opened for itself says
+// how it works and not what it does.
 func (v *view) fds(pid int) map[string]string {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
@@ -268,24 +270,18 @@ func (v *view) fds(pid int) map[string]string {
 	fds := map[string]string{}
 	for _, entry := range entries {
 		path := fmt.Sprintf("/proc/%d/fd/%s", pid, entry.Name())
-		target, _ := os.Readlink(path)
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil {
 			continue // closed since
 		}
-		fds[entry.Name()] = v.file(wire.FileID{Dev: st.Dev, Ino: st.Ino}, target)
+		if label, ok := v.in.labels[wire.FileID{Dev: st.Dev, Ino: st.Ino}]; ok {
+			fds[entry.Name()] = label
+		}
 	}
 	return fds
 }
 
 var inodeNumber = regexp.MustCompile(`\[\d+\]`)
-
-func (v *view) file(id wire.FileID, target string) string {
-	if label, ok := v.in.labels[id]; ok {
-		return label
-	}
-	return v.replace.Replace(inodeNumber.ReplaceAllString(target, ""))
-}
 
 func (v *view) mounts(pid int) map[string]Mount {
 	list, err := mountinfo.GetMountsFromReader(bytes.NewReader([]byte(procFile(pid, "mountinfo")+"\n")), nil)
@@ -388,7 +384,7 @@ func (v *view) guest(pids []int, a wire.Answer) *Guest {
 		g.InitComm = "" // the machine's
 	}
 	for n, fd := range a.FDs {
-		g.FDs[n] = fd.Type + " " + v.file(fd.FileID, "") + " " + fd.Flags
+		g.FDs[n] = fd.Type + " " + v.in.labels[fd.FileID] + " " + fd.Flags
 	}
 	for path, f := range a.Files {
 		f.Link = v.replace.Replace(f.Link)

@@ -18,37 +18,36 @@ const (
 	Deliberate Class = "deliberate"
 )
 
-// A Rule lists differences between bwrap and postern-launch. In the patterns * stands for any text, and
-// everything else for itself.
+// A Rule lists differences between bwrap and postern-launch. In the patterns * stands for any text, everything
+// else for itself, and the empty one for everything.
 type Rule struct {
 	// Case matches "name as user", Field matches [Difference.Field].
 	Case, Field string
-	Class       Class
-	Reason      string
-	// Bwrap are the versions that differ; empty means all.
-	Bwrap []string
+	// Theirs and Ours match what bwrap and postern-launch do, as [Difference] has it.
+	Theirs, Ours string
+	Class        Class
+	Reason       string
 }
 
-// Rules is the one list of all differences. A difference that no rule matches fails the suite, and so does a
-// rule that matches none.
-var Rules = []Rule{}
-
-func (r Rule) matches(launch Launch, field, version string) bool {
-	return (len(r.Bwrap) == 0 || slices.Contains(r.Bwrap, version)) &&
-		globMatch(r.Case, launch.String()) && globMatch(r.Field, field)
+func (r Rule) matches(launch Launch, d Difference) bool {
+	return globMatch(r.Case, launch.String()) && globMatch(r.Field, d.Field) &&
+		globMatch(r.Theirs, d.A) && globMatch(r.Ours, d.B)
 }
 
 var globs = map[string]*regexp.Regexp{}
 
 func init() {
 	for _, r := range Rules {
-		for _, glob := range []string{r.Case, r.Field} {
+		for _, glob := range []string{r.Case, r.Field, r.Theirs, r.Ours} {
 			globs[glob] = compileGlob(glob)
 		}
 	}
 }
 
 func compileGlob(glob string) *regexp.Regexp {
+	if glob == "" {
+		glob = "*"
+	}
 	parts := strings.Split(glob, "*")
 	for i := range parts {
 		parts[i] = regexp.QuoteMeta(parts[i])
@@ -63,7 +62,7 @@ func globMatch(glob, text string) bool {
 	return compileGlob(glob).MatchString(text)
 }
 
-// ruleFor returns the index of the rule that lists a difference from a version of bwrap, -1 if none does.
-func ruleFor(rules []Rule, launch Launch, d Difference, version string) int {
-	return slices.IndexFunc(rules, func(r Rule) bool { return r.matches(launch, d.Field, version) })
+// ruleFor returns the index of the rule that lists a difference, -1 if none does.
+func ruleFor(rules []Rule, launch Launch, d Difference) int {
+	return slices.IndexFunc(rules, func(r Rule) bool { return r.matches(launch, d) })
 }

@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && (amd64 || arm64)
 
 // The runtime would keep the files of its cgroup open, and the descriptors are part of the report.
 //
