@@ -106,6 +106,10 @@ func (t Tree) emit(b *stage.Builder, detach bool) {
 		e.parentMode = 0o700
 	}
 	e.begin(t)
+	const most = 60 // operations that one mount becomes
+	if n := len(t.Ops); n > 16 {
+		b.Grow(n * most)
+	}
 	for _, op := range t.Ops {
 		op.emit(e)
 	}

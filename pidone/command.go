@@ -167,7 +167,7 @@ func (c Command) emitFailure(b *stage.Builder, r stage.Slot) {
 		status int
 	}{
 		{unix.ENOENT, NotFound}, {unix.ENOTDIR, NotFound}, {unix.EACCES, NotExecutable}, {unix.ENOEXEC, NotExecutable},
-		{unix.E2BIG, NotExecutable}, {unix.ELOOP, NotExecutable}, {unix.ENOMEM, NotExecutable}, {0, NotExecutable},
+		{unix.E2BIG, NotExecutable}, {unix.ELOOP, NotExecutable}, {unix.ENAMETOOLONG, NotExecutable}, {unix.ENOMEM, NotExecutable}, {0, NotExecutable},
 	} {
 		var other stage.Label
 		text := "cannot be executed"

@@ -86,7 +86,7 @@ func TestCommandsThatCannotBeExecuted(t *testing.T) {
 				{"/b/plain/below", unix.ENOTDIR, 127, "postern: /b/plain/below: Not a directory\n"},
 				{"/b/interpreted", unix.ENOENT, 127, "postern: /b/interpreted: No such file or directory\n"},
 				{"/b/loop", unix.ELOOP, 126, "postern: /b/loop: Too many levels of symbolic links\n"},
-				{"/" + strings.Repeat("x", 300), unix.ENAMETOOLONG, 126, "postern: /" + strings.Repeat("x", 300) + ": cannot be executed\n"},
+				{"/" + strings.Repeat("x", 300), unix.ENAMETOOLONG, 126, "postern: /" + strings.Repeat("x", 300) + ": File name too long\n"},
 			} {
 				s := guest.Spec([]string{c.path}, mounts.Bind{Source: dir, Dest: "/b"})
 				s.Init = init

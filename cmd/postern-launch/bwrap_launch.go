@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,10 +20,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// manyMounts is where compiling a launch allocates enough to be worth a thought.
+const manyMounts = 100
+
 // launch runs the command. Where nothing remains to be done afterwards this
 // process becomes the launch, and does not return.
 func (l *bwrapLauncher) launch() int {
 	s, x := &l.cmd.Spec, l.cmd.Spec.Launcher
+	if s.Mounts != nil && len(s.Mounts.Ops) > manyMounts {
+		// This process is short-lived or idle: collecting would only take time.
+		debug.SetGCPercent(-1)
+	}
 	x.Comm = filepath.Base(l.args[0])
 	x.Phrase = l.phrase
 	x.UnshareTexts = unshareTexts(s.Namespaces.User.IsNew())

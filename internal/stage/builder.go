@@ -1,5 +1,7 @@
 package stage
 
+import "slices"
+
 // A Builder writes a [Program]. Its zero value is ready for use.
 type Builder struct {
 	// Fail is where operations added by Sys and SysTo go when they fail. It
@@ -46,6 +48,14 @@ func (b *Builder) Place(l *Label) { l.index = len(b.ops) + 1 }
 
 // Emit adds an operation as it is.
 func (b *Builder) Emit(op Op) { b.emit(op, op.Args) }
+
+// Grow makes room for n more operations, for programs that will have many.
+func (b *Builder) Grow(n int) {
+	b.ops = slices.Grow(b.ops, n)
+	if cap(b.args)-len(b.args) < 3*n {
+		b.args = make([]Arg, 0, 3*n) // operations keep the ones they have
+	}
+}
 
 // emit adds an operation with these operands. They live together: a slice of
 // their own for each operation would be most of the cost of building a program.

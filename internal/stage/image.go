@@ -209,20 +209,28 @@ func (l *linker) opTable(p *Program) (uint64, error) {
 	texts := make(map[Step][2]uint64)
 	rows := make([]uint64, 0, 2*len(p.Ops))
 	empty, _ := l.value(p, Str(""))
+	var (
+		last = Step{Do: "\x00"} // no step's
+		row  [2]uint64
+	)
 	for i := range p.Ops {
 		if p.Ops[i].OnErr == nil {
 			rows = append(rows, empty, 0)
 			continue
 		}
-		row, ok := texts[p.Ops[i].Step]
-		if !ok {
-			text := p.texts(p.Ops[i].Step)
-			at, err := l.value(p, Str(text))
-			if err != nil {
-				return 0, err
+		if s := p.Ops[i].Step; s != last { // neighbours share theirs
+			last = s
+			if known, ok := texts[s]; ok {
+				row = known
+			} else {
+				text := p.texts(s)
+				at, err := l.value(p, Str(text))
+				if err != nil {
+					return 0, err
+				}
+				row = [2]uint64{at, uint64(len(text))}
+				texts[s] = row
 			}
-			row = [2]uint64{at, uint64(len(text))}
-			texts[p.Ops[i].Step] = row
 		}
 		rows = append(rows, row[0], row[1])
 	}

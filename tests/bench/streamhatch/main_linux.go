@@ -115,7 +115,8 @@ func measure() error {
 			return throughProgram(nil, socat, "-u", "UNIX-CONNECT:"+source.SocketPath(), "STDOUT")
 		}, func() (time.Duration, error) { return throughProgram(nil, connect, source.SocketPath()) }, false},
 		{"connector: echo", func() (time.Duration, error) {
-			return throughProgram(zeros(), socat, "STDIO", "UNIX-CONNECT:"+echo.SocketPath())
+			// Without -t it gives the other direction half a second after the end of one.
+			return throughProgram(zeros(), socat, "-t600", "STDIO", "UNIX-CONNECT:"+echo.SocketPath())
 		}, func() (time.Duration, error) { return throughProgram(zeros(), connect, echo.SocketPath()) }, false},
 	}
 	fmt.Printf("%d interleaved rounds of %d MiB; medians\n\n", *rounds, *size)
