@@ -39,6 +39,9 @@ func (o Bind) emit(e *emitter) {
 		fail := &e.Fail
 		if o.Optional {
 			fail = e.onErrno(unix.ENOENT, &skip)
+			if cs := components(o.Dest); e.parOf == "" && len(cs) > 0 && !e.knownParents(cs) {
+				e.Move(e.par, stage.Imm(-1)) // it is closed at the end, which may come at once
+			}
 		}
 		e.SysOr(fail, e.src, on(DoSource, source), stage.OpenTree, cwd, stage.Str(source), stage.Imm(cloneTree|unix.AT_RECURSIVE))
 	}

@@ -15,6 +15,10 @@ import (
 // into the monitor. Replacing a process by another takes the kernel as long as
 // a good part of a launch does, and this way both happen at once. It is for
 // launches whose init is a child of the monitor from the start.
+//
+// A signal that comes while the monitor is not there yet, in the first
+// milliseconds, does to the launcher what it would have done before the launch.
+// With DieWithParent the guest ends with it; Forward begins with the monitor.
 func (s *Spec) apart() bool {
 	x := s.Launcher
 	return s.Init && !x.linger() && !x.announces() && !x.belowPID() && !x.innerUser()

@@ -49,6 +49,8 @@ func orderCases() []Case {
 		{Name: "order/symlink leaf then dir", Line: "$R --tmpfs /mnt --dir /mnt/real --symlink real /mnt/link --dir /mnt/link $PROBE"},
 		{Name: "order/symlink leaf then chmod", Line: "$R --tmpfs /mnt --dir /mnt/real --symlink real /mnt/link --chmod 0700 /mnt/link $PROBE"},
 		{Name: "order/symlink leaf then remount-ro", Line: "$R --tmpfs /mnt --tmpfs /mnt/real --symlink real /mnt/link --remount-ro /mnt/link $PROBE"},
+		{Name: "order/missing source after what can be done", Line: "--bind / / --dir $W/made --bind $W/missing $W/d true"},
+		{Name: "order/missing source after what cannot be done", Line: "--ro-bind / / --dir /made --bind $W/missing /mnt true"},
 		{Name: "order/symlink leaf then mqueue", Line: "$R --unshare-ipc --tmpfs /mnt --dir /mnt/real --symlink real /mnt/link --mqueue /mnt/link $PROBE"},
 		{Name: "order/symlink leaf then overlay", Line: "$R --tmpfs /mnt --dir /mnt/real --symlink real /mnt/link --overlay-src $W/lo1 --tmp-overlay /mnt/link $PROBE"},
 		{Name: "order/symlink loop then bind through it", Line: "$R --tmpfs /mnt --symlink b /mnt/a --symlink a /mnt/b --bind $W/d /mnt/a/d $PROBE"},

@@ -31,6 +31,7 @@ func (j *Judge) Judge(l Launch) (findings []Finding, applied map[int]bool, err e
 	}
 	applied = map[int]bool{}
 	var newest *Report
+	deciding := -1
 	for _, reference := range slices.Backward(j.References) {
 		if !l.Case.KnownTo(reference) {
 			continue
@@ -45,15 +46,17 @@ func (j *Judge) Judge(l Launch) (findings []Finding, applied map[int]bool, err e
 		} else {
 			changed = Diff(theirs, newest)
 		}
-		for _, d := range Diff(theirs, ours) {
-			if overlaps(d.Field, changed) {
-				continue
-			}
-			if rule := ruleFor(j.Rules, l, d); rule >= 0 {
+		differences := Diff(theirs, ours)
+		var indices []int
+		indices, deciding = rulesFor(j.Rules, l, differences, deciding)
+		for i, rule := range indices {
+			switch d := differences[i]; {
+			case overlaps(d.Field, changed):
+			case rule >= 0:
 				applied[rule] = true
-				continue
+			default:
+				findings = append(findings, Finding{reference, d})
 			}
-			findings = append(findings, Finding{reference, d})
 		}
 	}
 	return findings, applied, nil

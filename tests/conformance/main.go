@@ -127,10 +127,11 @@ func compare(programA, programB string, cases []Case, users string, verbose bool
 		if len(found) > 0 {
 			differing++
 		}
-		for _, d := range found {
-			listed := "-"
-			if i := ruleFor(Rules, o.launch, d); i >= 0 {
-				listed = string(Rules[i].Class)
+		rules, _ := rulesFor(Rules, o.launch, found, -1)
+		for i, rule := range rules {
+			d, listed := found[i], "-"
+			if rule >= 0 {
+				listed = string(Rules[rule].Class)
 			}
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", o.launch, d.Field, cut(d.A, verbose), cut(d.B, verbose), listed)
 		}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -106,6 +107,17 @@ func stat(pid int) []string {
 		return nil
 	}
 	return strings.Fields(rest)
+}
+
+// settle returns when a process that waits for the command has come to that. The command runs already, but its
+// parent may have something left to do.
+func settle(pid int) {
+	for range 1000 {
+		if fields := stat(pid); len(fields) == 0 || fields[0] != "R" {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func parentOf(pid int) int {
@@ -398,6 +410,7 @@ func (v *view) guest(pids []int, a wire.Answer) *Guest {
 		g.Writable[v.replace.Replace(path)] = text
 	}
 	for _, pid := range pids[:len(pids)-1] {
+		settle(pid)
 		g.Ancestors[v.pid(pid)] = v.process(pid)
 	}
 	return g

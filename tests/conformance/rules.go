@@ -27,6 +27,10 @@ type Rule struct {
 	Theirs, Ours string
 	Class        Class
 	Reason       string
+	// Decides tells that only one of the two runs the command, or fails later than the other: what follows
+	// from that (the exit status, whether there is a guest at all, what had been made by then) is listed with
+	// it.
+	Decides bool
 }
 
 func (r Rule) matches(launch Launch, d Difference) bool {
@@ -37,6 +41,9 @@ func (r Rule) matches(launch Launch, d Difference) bool {
 var globs = map[string]*regexp.Regexp{}
 
 func init() {
+	for _, glob := range consequences {
+		globs[glob] = compileGlob(glob)
+	}
 	for _, r := range Rules {
 		for _, glob := range []string{r.Case, r.Field, r.Theirs, r.Ours} {
 			globs[glob] = compileGlob(glob)
@@ -62,7 +69,26 @@ func globMatch(glob, text string) bool {
 	return compileGlob(glob).MatchString(text)
 }
 
-// ruleFor returns the index of the rule that lists a difference, -1 if none does.
-func ruleFor(rules []Rule, launch Launch, d Difference) int {
-	return slices.IndexFunc(rules, func(r Rule) bool { return r.matches(launch, d) })
+// consequences are the fields that a rule with Decides lists as well.
+var consequences = []string{"Exit", "Guest", "Stdout", "Host[*]", "Documents[*]"}
+
+// rulesFor returns for each difference of a launch the index of the rule that lists it, -1 if none does, and
+// the index of the rule that decided the launch. That may be known already from another bwrap.
+func rulesFor(rules []Rule, launch Launch, differences []Difference, deciding int) ([]int, int) {
+	indices := make([]int, len(differences))
+	for i, d := range differences {
+		indices[i] = slices.IndexFunc(rules, func(r Rule) bool { return r.matches(launch, d) })
+		if indices[i] >= 0 && rules[indices[i]].Decides {
+			deciding = indices[i]
+		}
+	}
+	for i, d := range differences {
+		if indices[i] < 0 && slices.ContainsFunc(consequences, func(glob string) bool { return globMatch(glob, d.Field) }) {
+			indices[i] = deciding
+		}
+	}
+	return indices, deciding
 }
+
+// mustOccur tells whether the table has cases for the rule. What is generated is different in every run.
+func (r Rule) mustOccur() bool { return !strings.HasPrefix(r.Case, "generated/") }

@@ -125,6 +125,30 @@ func TestOverlaps(t *testing.T) {
 	}
 }
 
+func TestDecidingRuleListsWhatFollows(t *testing.T) {
+	rules := []Rule{{Case: "a/* as root", Field: "Stderr", Theirs: "[bwrap: no *]", Ours: "[]", Decides: true}}
+	differences := []Difference{
+		{Field: "Exit", A: `"1"`, B: `"0"`},
+		{Field: "Guest", A: "none", B: "present"},
+		{Field: "Outlived", A: "[]", B: "[other]"},
+		{Field: "Stderr", A: "[bwrap: no such thing]", B: "[]"},
+	}
+	for _, c := range []struct {
+		name    string
+		decided int
+		want    []int
+	}{
+		{"a/b", -1, []int{0, 0, -1, 0}},
+		{"b/b", -1, []int{-1, -1, -1, -1}},
+		{"b/b", 0, []int{0, 0, -1, -1}}, // by the newest bwrap
+	} {
+		got, _ := rulesFor(rules, Launch{Case: Case{Name: c.name}}, differences, c.decided)
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s: %s", c.name, d)
+		}
+	}
+}
+
 func TestRulesAreWellFormed(t *testing.T) {
 	for _, r := range Rules {
 		if r.Class != Better && r.Class != Deliberate {
