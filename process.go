@@ -113,7 +113,9 @@ func (p *Process) stop(why Reason, grace time.Duration, cause error) {
 	if grace <= 0 {
 		sig = syscall.SIGKILL
 	}
-	if p.guest.Signal(sig) != nil {
+	// One SIGTERM is enough, and a second would interrupt the clean-up. What
+	// asks again can only bring the end forward.
+	if again := sig == syscall.SIGTERM && p.kill != nil; !again && p.guest.Signal(sig) != nil {
 		return // it has ended
 	}
 	if p.why == NotRun {
@@ -137,7 +139,9 @@ func (p *Process) stop(why Reason, grace time.Duration, cause error) {
 // Terminate asks the command to end: its process group gets SIGTERM, which it
 // can trap to clean up, and after the grace everything in the guest gets
 // SIGKILL. It returns at once; keep reading to see what the command says on its
-// way out. With no grace it is Kill. A process that has ended is left alone.
+// way out. With no grace it is Kill. A process that has ended is left alone, and
+// one that is being stopped already gets no second SIGTERM, only the shorter of
+// the two graces.
 func (p *Process) Terminate(grace time.Duration) { p.stop(Stopped, grace, nil) }
 
 // Kill ends the guest at once.

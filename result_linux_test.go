@@ -126,6 +126,26 @@ func TestContextEndStopsTheRun(t *testing.T) {
 			}
 		})
 	}
+	t.Run("one signal", func(t *testing.T) { // a second would run the trap again
+		p, err := s.Start(t.Context(), "bash", "-c", "trap 'echo cleaned; read x < go; exit 3' TERM; mkfifo go; touch up; while :; do sleep 1000 & wait; done")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		awaitFile(t, s.Workspace(), "up")
+		for range 3 {
+			p.Terminate(time.Minute)
+		}
+		goOn := make(chan error, 1)
+		go func() { goOn <- os.WriteFile(filepath.Join(s.Workspace(), "go"), []byte("\n"), 0) }()
+		r, err := p.Communicate(t.Context())
+		if err != nil || r.ExitCode != 3 || string(r.Stdout) != "cleaned\n" {
+			t.Errorf("exit code %d, %q, %v", r.ExitCode, r.Stdout, err)
+		}
+		if err := <-goOn; err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("before the start", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
