@@ -127,23 +127,27 @@ func TestContextEndStopsTheRun(t *testing.T) {
 		})
 	}
 	t.Run("one signal", func(t *testing.T) { // a second would run the trap again
-		p, err := s.Start(t.Context(), "bash", "-c", "trap 'echo cleaned; read x < go; exit 3' TERM; mkfifo go; touch up; while :; do sleep 1000 & wait; done")
+		p, err := s.Start(t.Context(), "bash", "-c", "trap 'echo cleaned; [ -e seen ] && exit 4; touch seen trapped; read x < go; exit 3' TERM; mkfifo go; touch up; while :; do sleep 1000 & wait; done")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer p.Close()
 		awaitFile(t, s.Workspace(), "up")
-		for range 3 {
-			p.Terminate(time.Minute)
+		p.Terminate(time.Minute)
+		awaitFile(t, s.Workspace(), "trapped")
+		p.Terminate(time.Minute)
+		// Open in both directions, a FIFO waits for nobody.
+		goOn, err := os.OpenFile(filepath.Join(s.Workspace(), "go"), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
 		}
-		goOn := make(chan error, 1)
-		go func() { goOn <- os.WriteFile(filepath.Join(s.Workspace(), "go"), []byte("\n"), 0) }()
+		defer goOn.Close()
+		if _, err := goOn.WriteString("\n"); err != nil {
+			t.Fatal(err)
+		}
 		r, err := p.Communicate(t.Context())
 		if err != nil || r.ExitCode != 3 || string(r.Stdout) != "cleaned\n" {
 			t.Errorf("exit code %d, %q, %v", r.ExitCode, r.Stdout, err)
-		}
-		if err := <-goOn; err != nil {
-			t.Error(err)
 		}
 	})
 	t.Run("before the start", func(t *testing.T) {
