@@ -4,7 +4,6 @@ package pidone
 
 import (
 	"fmt"
-	"path"
 	"strings"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
@@ -184,6 +183,3 @@ func (c Command) emitFailure(b *stage.Builder, r stage.Slot) {
 
 // printable keeps a NUL byte from ending a message early.
 func printable(s string) string { return strings.ReplaceAll(s, "\x00", "?") }
-
-// Base returns the name a program is usually known by.
-func Base(p string) string { return path.Base(p) }

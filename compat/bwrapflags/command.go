@@ -72,8 +72,6 @@ type Command struct {
 	LevelPrefix bool
 	// Warnings are to be printed before anything happens.
 	Warnings []Message
-	// Lenient is --not-a-security-boundary.
-	Lenient bool
 
 	// RemoveMountpoints removes mount points the launch had to create.
 	RemoveMountpoints bool

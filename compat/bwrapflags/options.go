@@ -203,9 +203,11 @@ func init() {
 			}
 			return withFD(func(p *parser, fd int) error { p.seccompAdd = append(p.seccompAdd, fd); return nil })(p, word, v)
 		}},
-		"--cap-add":                 {1, "", capOption},
-		"--cap-drop":                {1, "", capOption},
-		"--not-a-security-boundary": flag(func(p *parser) { p.cmd.Lenient = true }),
+		"--cap-add":  {1, "", capOption},
+		"--cap-drop": {1, "", capOption},
+		// It lets a submount keep flags that cannot be changed. Ours are changed
+		// before they are mounted, all at once, and there is no such case.
+		"--not-a-security-boundary": flag(func(*parser) {}),
 	}
 	for word, o := range extensions {
 		options[word] = o
