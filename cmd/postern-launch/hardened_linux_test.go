@@ -136,7 +136,7 @@ func TestHardenedTerminal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(launcher(t, "postern-launch"), "--hardened", "-t", "bash", "-c", `trap 'echo caught; exit 4' INT; tty; echo up; while :; do read x; done`)
+		cmd := exec.Command(launcher(t, "postern-launch"), "--hardened", "-t", "bash", "-c", `trap 'echo caught; exit 4' INT; tty; stty size; echo up; while :; do read x; done`)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -151,6 +151,9 @@ func TestHardenedTerminal(t *testing.T) {
 		}
 		if tty := line(); !strings.HasPrefix(tty, "/dev/pts/") {
 			t.Errorf("the guest's terminal is %q", tty)
+		}
+		if size := line(); size != "33 77" {
+			t.Errorf("its size is %q", size)
 		}
 		for line() != "up" {
 		}

@@ -24,6 +24,9 @@ func runInTerminal(s *nsexec.Spec) (int, error) {
 		return 0, fmt.Errorf("--terminal needs a terminal as standard input: %w", err)
 	}
 	s.Terminal = true
+	if size, err := unix.IoctlGetWinsize(tty, unix.TIOCGWINSZ); err == nil {
+		s.TerminalSize = *size
+	}
 	p, err := nsexec.Start(s)
 	if err != nil {
 		return 0, err
