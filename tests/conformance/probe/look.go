@@ -43,7 +43,7 @@ func look(q wire.Question) wire.Answer {
 	for _, path := range q.OpenForWriting {
 		a.Writable[path] = openForWriting(path)
 	}
-	walker{q, a.Files}.all()
+	walker{question: q, files: a.Files}.all()
 	a.Interfaces = interfaces()
 	a.Loopback = loopback()
 	a.NewUserNamespace = newUserNamespace()

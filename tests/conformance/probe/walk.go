@@ -18,12 +18,17 @@ import (
 type walker struct {
 	question wire.Question
 	files    map[string]wire.File
+	slash    uint64 // the device of /
 }
 
 // A walk ends here, so that a mistake in the choice of trees shows instead of taking minutes.
 const maxFiles = 5000
 
 func (w walker) all() {
+	var st unix.Stat_t
+	if unix.Stat("/", &st) == nil {
+		w.slash = st.Dev
+	}
 	w.visit("/", 0, false)
 	for _, path := range w.question.Paths {
 		w.visit(path, 0, false)
@@ -83,6 +88,10 @@ func (w walker) visit(path string, rootDevice uint64, inRoot bool) {
 	inRoot = inRoot && st.Dev == rootDevice || slices.Contains(w.question.Roots, wire.FileID{Dev: st.Dev, Ino: st.Ino})
 	// The top is always listed: what a launcher puts there is the point.
 	if !inRoot && path != "/" && slices.Contains(w.question.KnownDevices, st.Dev) {
+		return
+	}
+	// An overlay as the whole root shows the host's own directories, which other programs change all the time.
+	if f.FS == "overlay" && path != "/" && st.Dev == w.slash {
 		return
 	}
 	entries, err := os.ReadDir(path)
