@@ -106,7 +106,7 @@ func (t Tree) emit(b *stage.Builder, detach bool) {
 		e.parentMode = 0o700
 	}
 	e.begin(t)
-	const most = 60 // operations that one mount becomes
+	const most = 12 // operations that one of many mounts becomes
 	if n := len(t.Ops); n > 16 {
 		b.Grow(n * most)
 	}
@@ -135,6 +135,10 @@ type emitter struct {
 	parOf  string   // which directory par holds, or "" for none
 	cold   []func() // error branches, kept out of the straight line
 	hidden int      // names used in base
+
+	// What many operations share when they fail; nil until one needs it.
+	again, unfit, newFile *stage.Label
+	inPar, inCwd          *placer
 }
 
 func on(do, path string) stage.Step { return stage.Step{Do: do, On: path} }
@@ -212,10 +216,33 @@ func (e *emitter) onErrno(errno unix.Errno, then *stage.Label) *stage.Label {
 	return l
 }
 
+// shared returns the label of error branches that operations share: emit adds
+// them, once.
+func (e *emitter) shared(l **stage.Label, emit func()) *stage.Label {
+	if *l == nil {
+		*l = new(stage.Label)
+		e.cold = append(e.cold, func() {
+			e.Place(*l)
+			emit()
+		})
+	}
+	return *l
+}
+
+// emitAgain repeats the operation that failed with EAGAIN.
+func (e *emitter) emitAgain() {
+	e.If(stage.Jne, stage.FailedErrno, stage.Imm(-int64(unix.EAGAIN)), &e.Fail)
+	e.JumpTo(stage.FailedOp)
+}
+
 // openAt adds an openat2 that goes to onErr when it fails. One that meets ".."
 // while something is being renamed or mounted anywhere on the machine cannot
 // be sure where it is, and the kernel asks for another try.
 func (e *emitter) openAt(onErr *stage.Label, dst stage.Slot, s stage.Step, dir stage.Arg, path string, how stage.Blob) {
+	if onErr == &e.Fail {
+		e.SysOr(e.shared(&e.again, e.emitAgain), dst, s, stage.Openat2, dir, stage.Str(path), how, stage.Imm(howSize))
+		return
+	}
 	again, failed := new(stage.Label), new(stage.Label)
 	e.Place(again)
 	e.SysOr(failed, dst, s, stage.Openat2, dir, stage.Str(path), how, stage.Imm(howSize))
@@ -224,17 +251,6 @@ func (e *emitter) openAt(onErr *stage.Label, dst stage.Slot, s stage.Step, dir s
 		e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.EAGAIN)), again)
 		e.Jump(onErr)
 	})
-}
-
-// A place is a destination ready for use: a path relative to the working
-// directory, or a descriptor in dst.
-type place struct {
-	path  string // "." is the new root itself
-	fd    bool
-	unfit string // the step that fails if the mount's type does not fit the known path
-	// elsewhere says that it need not lie in the directory its path names: it
-	// was reached through ".." or a link as the last component.
-	elsewhere bool
 }
 
 // set records what is now at dest.
@@ -386,16 +402,16 @@ func (e *emitter) dir(dest string) place {
 		e.fs.set(cs, newDir())
 		return place{path: path}
 	}
-	e.leaf(dest, cs, stage.Mkdirat, 0o755)
+	e.leaf(dest, cs)
 	return place{fd: true, elsewhere: cs[len(cs)-1] == ".."}
 }
 
-// leaf opens the last component of an unknown destination into dst, creating
-// it with make (Mkdirat or Mknodat) if it is missing.
-func (e *emitter) leaf(dest string, cs []string, make stage.Call, mode int64) {
+// leaf opens the last component of an unknown directory into dst, making it if
+// it is missing.
+func (e *emitter) leaf(dest string, cs []string) {
 	name := cs[len(cs)-1]
 	if name == ".." {
-		e.openAt(&e.Fail, e.dst, on(DoOpenDest, dest), e.root, strings.Join(cs, "/"), how(pathOpen, 0, inRoot))
+		e.openUp(dest, cs)
 		return
 	}
 	dir := stage.Arg(cwd)
@@ -404,14 +420,10 @@ func (e *emitter) leaf(dest string, cs []string, make stage.Call, mode int64) {
 	} else {
 		dir = e.par
 	}
-	do, flags := DoMkdir, uint64(dirOpen)
-	if make == stage.Mknodat {
-		do, flags = DoCreate, pathOpen
-	}
 	var failed stage.Label
-	e.Try(e.tmp, on(do, dest), make, dir, stage.Str(name), stage.Imm(mode), stage.Imm(0))
+	e.Try(e.tmp, on(DoMkdir, dest), stage.Mkdirat, dir, stage.Str(name), stage.Imm(0o755))
 	open := func(onErr *stage.Label, do string) {
-		e.openAt(onErr, e.dst, on(do, dest), dir, name, how(flags, 0, noLinks))
+		e.openAt(onErr, e.dst, on(do, dest), dir, name, how(dirOpen, 0, noLinks))
 	}
 	open(&failed, DoOpenDest)
 	e.cold = append(e.cold, func() { // fail again, now for good and under the right name
@@ -423,7 +435,7 @@ func (e *emitter) leaf(dest string, cs []string, make stage.Call, mode int64) {
 		e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.ENOTDIR)), &file)
 		e.Jump(&e.Fail)
 		e.Place(&missing)
-		e.Sys(on(do, dest), make, dir, stage.Str(name), stage.Imm(mode), stage.Imm(0))
+		e.Sys(on(DoMkdir, dest), stage.Mkdirat, dir, stage.Str(name), stage.Imm(0o755))
 		e.Jump(&e.Fail)
 		e.Place(&link)
 		open(&e.Fail, DoOnLink)
@@ -433,52 +445,9 @@ func (e *emitter) leaf(dest string, cs []string, make stage.Call, mode int64) {
 	})
 }
 
-// attach puts the mount in src at a place and closes it.
-func (e *emitter) attach(dest string, p place) {
-	s := on(DoAttach, dest)
-	switch {
-	case p.fd:
-		e.SysOr(e.onErrno(unix.EINVAL, e.mismatch(dest)), stage.Discard, s, stage.MoveMount, e.src, stage.Str(""), e.dst, stage.Str(""), stage.Imm(fromFDToFD))
-		e.close(e.dst)
-	case p.path == ".":
-		e.Sys(s, stage.MoveMount, e.src, stage.Str(""), e.root, stage.Str(""), stage.Imm(fromFDToFD))
-	case p.unfit != "":
-		var unfit stage.Label
-		move := func(onErr *stage.Label, s stage.Step) {
-			e.SysOr(onErr, stage.Discard, s, stage.MoveMount, e.src, stage.Str(""), cwd, stage.Str(p.path), stage.Imm(fromFD))
-		}
-		move(e.onErrno(unix.EINVAL, &unfit), s)
-		e.cold = append(e.cold, func() {
-			e.Place(&unfit)
-			move(&e.Fail, on(p.unfit, dest))
-			e.Jump(&e.Fail)
-		})
-	default:
-		e.Sys(s, stage.MoveMount, e.src, stage.Str(""), cwd, stage.Str(p.path), stage.Imm(fromFD))
-	}
-	e.close(e.src)
-	e.covered(dest, p)
-}
-
-// mismatch returns a label where the program fails: because a file was to be
-// mounted on a directory, if that is why.
-func (e *emitter) mismatch(dest string) *stage.Label {
-	l := new(stage.Label)
-	e.cold = append(e.cold, func() {
-		e.Place(l)
-		isDir := func(fd, mode stage.Slot) {
-			e.Try(stage.Discard, on(DoAttach, dest), stage.Statx, fd, stage.Str(""), stage.Imm(unix.AT_EMPTY_PATH), stage.Imm(unix.STATX_TYPE), e.stat)
-			e.Load32(mode, e.stat, stage.Imm(statxMode))
-			e.And(mode, mode, stage.Imm(unix.S_IFMT))
-		}
-		isDir(e.src, e.tmp)
-		e.If(stage.Jeq, e.tmp, stage.Imm(unix.S_IFDIR), &e.Fail)
-		isDir(e.dst, e.tmp)
-		e.If(stage.Jne, e.tmp, stage.Imm(unix.S_IFDIR), &e.Fail)
-		e.Sys(on(DoOnDir, dest), stage.MoveMount, e.src, stage.Str(""), e.dst, stage.Str(""), stage.Imm(fromFDToFD))
-		e.Jump(&e.Fail)
-	})
-	return l
+// openUp opens a destination whose last component is "..".
+func (e *emitter) openUp(dest string, cs []string) {
+	e.openAt(&e.Fail, e.dst, on(DoOpenDest, dest), e.root, strings.Join(cs, "/"), how(pathOpen, 0, inRoot))
 }
 
 // mount mounts a new file system at a place.

@@ -47,13 +47,13 @@ func (o Bind) emit(e *emitter) {
 	}
 	e.Sys(on(DoFlags, source), stage.MountSetattr, e.src, stage.Str(""), stage.Imm(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), attr(o.Mode.attrs()), stage.Imm(attrSize))
 	if !o.Optional {
-		e.place(o.Dest, o.FollowDest)
+		e.place(o.Dest, o.FollowDest, anySource)
 		return
 	}
 	cs := components(o.Dest)
 	known := e.fs.knownDepth(cs)
 	e.maybe(cs, func() {
-		e.place(o.Dest, o.FollowDest)
+		e.place(o.Dest, o.FollowDest, anySource)
 		e.Place(&skip)
 	})
 	if known < len(cs) { // whether this exists from here on is not known
@@ -97,89 +97,6 @@ func (e *emitter) maybe(cs []string, f func()) {
 	e.close(e.par)
 	e.Move(e.par, stage.Imm(-1)) // a number closed twice might be somebody else's by then
 	e.parOf = ""
-}
-
-// place puts the mount in src, a file or a directory, at dest.
-func (e *emitter) place(dest string, follow bool) {
-	cs := components(dest)
-	if len(cs) == 0 {
-		e.attach(dest, place{path: "."})
-		e.fs = &node{kind: unknown}
-		return
-	}
-	k, _ := e.fs.lookup(cs)
-	path := strings.Join(cs, "/")
-	p := place{path: path}
-	switch {
-	case k == directory:
-		p.unfit = DoOnDir
-	case k == file:
-		p.unfit = DoOnFile
-	case k == absent && e.parents(dest, cs, e.parentMode):
-		e.attachNew(dest, path)
-		e.fs.set(cs, &node{kind: unknown})
-		return
-	case follow:
-		p = place{fd: true, elsewhere: true}
-		var missing, have stage.Label
-		e.maybe(cs, func() {
-			e.openAt(e.onErrno(unix.ENOENT, &missing), e.dst, on(DoOpenDest, dest), e.root, path, how(pathOpen, 0, inRoot))
-			e.Jump(&have)
-			e.Place(&missing)
-			e.makeLeaf(dest, cs)
-			e.Place(&have)
-		})
-	default:
-		p = place{fd: true, elsewhere: cs[len(cs)-1] == ".."}
-		e.makeLeaf(dest, cs)
-	}
-	e.attach(dest, p)
-	e.fs.set(cs, &node{kind: unknown})
-}
-
-// attachNew makes a mount point at a known, empty place and attaches src. Most
-// sources are directories, so that is tried first; the kernel tells if it was
-// wrong.
-func (e *emitter) attachNew(dest, path string) {
-	var isFile, attached stage.Label
-	move := func(onErr *stage.Label) {
-		e.SysOr(onErr, stage.Discard, on(DoAttach, dest), stage.MoveMount, e.src, stage.Str(""), cwd, stage.Str(path), stage.Imm(fromFD))
-	}
-	e.Sys(on(DoMkdir, dest), stage.Mkdirat, cwd, stage.Str(path), stage.Imm(0o755))
-	move(e.onErrno(unix.EINVAL, &isFile))
-	e.Place(&attached)
-	e.close(e.src)
-	e.cold = append(e.cold, func() {
-		e.Place(&isFile)
-		e.Sys(on(DoCreate, dest), stage.Unlinkat, cwd, stage.Str(path), stage.Imm(unix.AT_REMOVEDIR))
-		e.Sys(on(DoCreate, dest), stage.Mknodat, cwd, stage.Str(path), stage.Imm(unix.S_IFREG|0o444), stage.Imm(0))
-		move(&e.Fail)
-		e.Jump(&attached)
-	})
-}
-
-func (e *emitter) makeLeaf(dest string, cs []string) {
-	if cs[len(cs)-1] != ".." {
-		e.parents(dest, cs, e.parentMode)
-	}
-	e.byType(
-		func() { e.leaf(dest, cs, stage.Mkdirat, 0o755) },
-		func() { e.leaf(dest, cs, stage.Mknodat, unix.S_IFREG|0o444) })
-}
-
-// byType runs one of two parts of the program: ifDir if src is a directory.
-func (e *emitter) byType(ifDir, ifFile func()) {
-	var fileLabel, done stage.Label
-	s := on("examine the bind source", "")
-	e.Sys(s, stage.Statx, e.src, stage.Str(""), stage.Imm(unix.AT_EMPTY_PATH), stage.Imm(unix.STATX_TYPE), e.stat)
-	e.Load32(e.tmp, e.stat, stage.Imm(statxMode))
-	e.And(e.tmp, e.tmp, stage.Imm(unix.S_IFMT))
-	e.If(stage.Jne, e.tmp, stage.Imm(unix.S_IFDIR), &fileLabel)
-	ifDir()
-	e.Jump(&done)
-	e.Place(&fileLabel)
-	ifFile()
-	e.Place(&done)
 }
 
 func (o Tmpfs) emit(e *emitter) {
@@ -405,7 +322,7 @@ func (o BindData) emit(e *emitter) {
 	e.Sys(on(DoFlags, o.Dest), stage.MountSetattr, e.src, stage.Str(""), stage.Imm(unix.AT_EMPTY_PATH), attr(o.Mode.attrs()), stage.Imm(attrSize))
 	normal := e.parentMode
 	e.parentMode = parentPerm(perm(o.Perm, 0o600))
-	e.place(o.Dest, false)
+	e.place(o.Dest, false, fileSource)
 	e.parentMode = normal
 }
 

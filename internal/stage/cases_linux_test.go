@@ -141,6 +141,30 @@ func computeCases() []testCase {
 			want: outcome{Stdout: words(11), Exit: 4},
 		},
 		{
+			// What two places share goes back behind whichever of them failed,
+			// and finds the operands there.
+			name: "jump-to",
+			build: func(b *Builder) {
+				var shared, done Label
+				r, back := b.Slots(2), b.Slot()
+				for i := range int64(2) {
+					b.SysOr(&shared, Discard, Step{"close", ""}, Close, Imm(-5-i))
+					b.Move(r, Imm(99)) // passed over
+					b.Name(Step{"name", ""})
+				}
+				b.Jump(&done)
+				b.Place(&shared)
+				b.Load64(r, FailedOp, Imm(8))
+				dump(b, r, 1)
+				b.Add(back, FailedOp, Imm(2*OpSize))
+				b.JumpTo(back)
+				b.Place(&done)
+				b.Move(r, Imm(7))
+				dump(b, r, 1)
+			},
+			want: outcome{Stdout: words(-5, -6, 7)},
+		},
+		{
 			name: "ld32",
 			build: func(b *Builder) {
 				word := Blob("\x00\x01\x02\x03\x80\xff\xff\xff\xff\x7f")

@@ -94,12 +94,20 @@ func (l *linker) op(p *Program, i int) error {
 	if len(op.Args) > 6 || (op.Target != nil && len(op.Args) > 5) {
 		return errors.New("too many operands")
 	}
-	if op.Target == nil && op.Kind >= Fork && op.Kind <= Jset {
-		return errors.New("has nowhere to jump to")
-	}
 	var mask byte
 	var words [6]uint64
-	for j, a := range op.Args {
+	args := op.Args
+	if op.Target == nil && op.Kind >= Fork && op.Kind <= Jset {
+		to, ok := Discard, false
+		if op.Kind == Jmp && len(args) == 1 {
+			to, ok = args[0].(Slot)
+		}
+		if !ok {
+			return errors.New("has nowhere to jump to")
+		}
+		args, mask, words[5] = nil, 1<<5, uint64(to)
+	}
+	for j, a := range args {
 		if s, ok := a.(Slot); ok {
 			mask |= 1 << j
 			words[j] = uint64(s)
@@ -214,7 +222,7 @@ func (l *linker) opTable(p *Program) (uint64, error) {
 		row  [2]uint64
 	)
 	for i := range p.Ops {
-		if p.Ops[i].OnErr == nil {
+		if p.Ops[i].OnErr == nil && !p.Ops[i].names() {
 			rows = append(rows, empty, 0)
 			continue
 		}

@@ -41,12 +41,22 @@ func (op *Op) listing(p *Program) string {
 			b.WriteString(" else " + target(op.OnErr))
 		}
 	case Jmp:
-		b.WriteString("goto " + target(op.Target))
+		if op.Target == nil && len(args) == 1 {
+			b.WriteString("goto [" + args[0] + "]")
+		} else {
+			b.WriteString("goto " + target(op.Target))
+		}
 	case Jeq, Jne, Jlt, Jset:
 		sign := map[Kind]string{Jeq: "==", Jne: "!=", Jlt: "<", Jset: "&"}[op.Kind]
 		fmt.Fprintf(&b, "if %s %s %s goto %s", args[0], sign, args[1], target(op.Target))
 	case Ld32, Ld64:
 		fmt.Fprintf(&b, "%s = %s[%s + %s]", op.Dst, op.Kind, args[0], args[1])
+	case Add:
+		if op.names() {
+			b.WriteString("\"" + op.Step.String() + "\"")
+			break
+		}
+		fallthrough
 	default:
 		sign := map[Kind]string{Add: "+", And: "&", Shr: ">>"}[op.Kind]
 		fmt.Fprintf(&b, "%s = %s %s %s", op.Dst, args[0], sign, args[1])

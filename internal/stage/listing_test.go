@@ -33,14 +33,16 @@ func TestListing(t *testing.T) {
 	b.Load64(r, SlotAddr(r), Imm(8))
 	b.Jump(&nowhere)
 	b.Emit(Op{Kind: Jmp})
+	b.JumpTo(r)
+	b.Name(Step{"mount", "/on"})
 	b.Place(&b.Fail)
 	b.Sys(Step{Do: "exit"}, ExitGroup, Imm(0))
 	const want = `
-   0  r4 = openat(-100, "/usr\n", 0x280000, 4096)  "open /usr" else 18
-   1  read(r4, mem[0:24]+8, 16)  "read" else 18
+   0  r4 = openat(-100, "/usr\n", 0x280000, 4096)  "open /usr" else 20
+   1  read(r4, mem[0:24]+8, 16)  "read" else 20
    2  r5 = writev(1, ["a" 1 [{0102}] &r4], 2)  "write"
    3  write(1, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"… 97 bytes, {79797979797979797979797979797979… 17 bytes})  "write" else 5
-   4  r3 = clone(0x4111, 0, 0, 0, 0) child at 6  "fork" else 18
+   4  r3 = clone(0x4111, 0, 0, 0, 0) child at 6  "fork" else 20
    5  goto 0
    6  if r4 == 0 goto 0
    7  if 1 != r4 goto 0
@@ -54,7 +56,9 @@ func TestListing(t *testing.T) {
   15  r4 = ld64[&r4 + 8]
   16  goto nowhere
   17  goto nowhere
-  18  exit_group(0)  "exit" else 18
+  18  goto [r4]
+  19  "mount /on"
+  20  exit_group(0)  "exit" else 20
 `
 	got := "\n" + b.Program().String()
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -9,7 +9,7 @@ type Kind uint8
 const (
 	Sys  Kind = iota // dst = syscall(args...); on error jump to OnErr, or carry on if that is nil
 	Fork             // as Sys, but the child of a clone continues at Target and stores nothing
-	Jmp              // jump to Target
+	Jmp              // jump to Target, or to the operation whose address is args[0]
 	Jeq              // if args[0] == args[1] jump to Target
 	Jne              // if args[0] != args[1] jump to Target
 	Jlt              // if args[0] < args[1], signed, jump to Target
@@ -114,6 +114,9 @@ type Op struct {
 	Target *Label // where jumps go, and the child of a Fork
 	Step   Step
 }
+
+// names reports whether the operation is there for its step; see Builder.Name.
+func (op *Op) names() bool { return op.Kind == Add && op.Step != Step{} }
 
 // A Program is a launch, ready to be linked, printed or compared. It is data:
 // a test may copy it, swap an operation and run the result.

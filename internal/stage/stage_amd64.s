@@ -81,7 +81,7 @@ result:
 	JMP   loop
 
 jmp:
-	MOVQ 48(R12), R12
+	MOVQ R9, R12
 	JMP  loop
 
 jeq:

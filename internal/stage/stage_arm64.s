@@ -76,7 +76,7 @@ result:
 	B    loop
 
 jmp:
-	MOVD 48(R19), R19
+	MOVD R5, R19
 	B    loop
 
 jeq:
