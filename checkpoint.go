@@ -29,23 +29,7 @@ func (s *Sandbox) Restore(ctx context.Context, store checkpoint.Store, key strin
 	}
 	defer ws.Close()
 	if o.Owner == nil {
-		o.Owner = s.profile.owner()
+		o.Owner = s.owner()
 	}
 	return checkpoint.Load(ctx, ws, store, key, o)
-}
-
-// owner is the host's user and group that guests run as, if that is not the
-// host program's own.
-func (p Profile) owner() *workspace.Owner {
-	if p.HostUID == nil || !isRoot() {
-		return nil
-	}
-	const unchanged = -1
-	o := &workspace.Owner{UID: int(*p.HostUID), GID: unchanged}
-	if p.HostGID != nil {
-		o.GID = int(*p.HostGID)
-	} else if g := p.GuestGID.number(); g != nil {
-		o.GID = int(*g)
-	}
-	return o
 }

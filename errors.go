@@ -16,19 +16,6 @@ var (
 	ErrConcurrentRead = errors.New("postern: the output of this process is being read already")
 )
 
-// A FieldError is a field of a [Profile] or a [Command] with a value that no
-// run could have.
-type FieldError struct {
-	Field  string // "Profile.RequiredBinds[2]"
-	Reason string
-	Err    error // the cause, where there is one
-}
-
-func (e *FieldError) Error() string { return "postern: " + e.Field + " " + e.Reason }
-
-// Unwrap returns the cause.
-func (e *FieldError) Unwrap() error { return e.Err }
-
 // An IsolationError says that the wall around a guest could not be built, or
 // is not the hardened one. The guest did not run.
 type IsolationError struct {

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"os"
 	"strings"
 
 	postern "github.com/populationgenomics/postern-go"
-	"github.com/populationgenomics/postern-go/seccompbpf"
 )
 
 func Example() {
@@ -126,35 +124,4 @@ func ExampleSandbox_Accessor() {
 	// 42
 	// <nil>
 	// true
-}
-
-func ExampleProfile() {
-	profile := postern.Profile{
-		Workspace:     "/srv/jobs/1",
-		Rootfs:        "/opt/guest-root",
-		RequiredBinds: []postern.Bind{{Host: "/srv/data", Guest: "/data"}},
-		Etc:           &postern.Etc{TimeZone: "Australia/Melbourne"},
-		Limits:        postern.Limits{Processes: 64, AddressSpace: 2 << 30},
-		Seccomp:       new(seccompbpf.Baseline()),
-		HostUID:       new(uint32(10001)),
-		TmpSize:       postern.Unlimited,
-	}
-	fmt.Println(profile.Validate())
-	profile.Limits.Processes = -5
-	profile.Rootfs = "bad\x00path"
-	fmt.Println(profile.Validate())
-	// Output:
-	// <nil>
-	// postern: Profile.Rootfs "bad\x00path" contains a NUL byte
-	// postern: Profile.Limits.Processes is -5; it must be positive, 0 for the default, or Unlimited
-}
-
-func ExampleProfile_WithVenv() {
-	profile, err := postern.Profile{}.WithVenv("/opt/analysis-env")
-	if errors.Is(err, os.ErrNotExist) {
-		fmt.Println("make it first, with python3 -m venv")
-		return
-	}
-	fmt.Println(profile.Python)
-	// Output: make it first, with python3 -m venv
 }

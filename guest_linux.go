@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
 	"github.com/populationgenomics/postern-go/nsexec"
+	"github.com/populationgenomics/postern-go/workspace"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,7 +18,7 @@ type guest struct {
 	*nsexec.Process
 	oom       oomCounter
 	oomBefore uint64
-	lock      *os.File // of the overlay's upper layer
+	lock      *os.File // of the overlay's upper layer, or nil
 
 	// The memory question must be asked when the guest ends, and once.
 	once  sync.Once
@@ -29,9 +29,7 @@ func (g *guest) close() {
 	if t := g.Terminal(); t != nil {
 		t.Close()
 	}
-	if g.lock != nil {
-		g.lock.Close()
-	}
+	g.lock.Close()
 }
 
 // status waits for the guest's end.
@@ -60,40 +58,21 @@ func (g *guest) describe(st nsexec.Status) Result {
 	return r
 }
 
-// neverRan returns nil if the launch got as far as executing a program and
-// found none.
-func (g *guest) neverRan() error {
-	st := g.status()
-	switch {
-	case st.ExecErr == unix.ENOENT:
-		return nil
-	case st.ExecErr != 0:
-		return fmt.Errorf("execute a program: %w", st.ExecErr)
-	}
-	return fmt.Errorf("the trial guest ended with status %d", st.ExitCode)
-}
-
 // launch starts a command and puts what belongs to it into held.
-func (s *Sandbox) launch(c Command, held *resources) (err error) {
-	spec, err := s.profile.spec(s.workspace, c, s.hatches)
+func (s *Sandbox) launch(c Command, held *resources) error {
+	spec, lock, err := s.prepare(c)
 	if err != nil {
 		return err
 	}
-	s.shareWorkspace()
-	g := &guest{oom: s.oom, oomBefore: s.oom.read()}
-	if o := s.profile.Overlay; o != nil && o.Upper != "" {
-		if g.lock, err = o.claim(); err != nil {
-			return err
-		}
-	}
+	g := &guest{oom: s.oom, oomBefore: s.oom.read(), lock: lock}
 	f := files{stdout: -1, stderr: -1}
 	defer f.close()
 	if err := f.open(c, spec); err != nil {
-		g.closeLock()
+		lock.Close()
 		return err
 	}
 	if g.Process, err = nsexec.Start(spec); err != nil {
-		g.closeLock()
+		lock.Close()
 		return launchError(err)
 	}
 	held.guest = g
@@ -104,10 +83,30 @@ func (s *Sandbox) launch(c Command, held *resources) (err error) {
 	return err
 }
 
-func (g *guest) closeLock() {
-	if g.lock != nil {
-		g.lock.Close()
+// verify makes the launch of a command but for the command.
+func (s *Sandbox) verify(ctx context.Context) error {
+	spec, lock, err := s.prepare(Command{Args: []string{"true"}})
+	if err != nil {
+		return err
 	}
+	defer lock.Close()
+	return nsexec.Verify(ctx, spec)
+}
+
+// prepare returns the launch of a command, and a lock to hold as long as its
+// guest lives, or nil.
+func (s *Sandbox) prepare(c Command) (*nsexec.Spec, *os.File, error) {
+	spec, err := s.profile.CommandSpec(s.workspace, c, wayTo(s.hatches))
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.workspace != "" {
+		if err := s.profile.ShareWorkspace(s.workspace); err != nil {
+			s.log.Debug("the mode of the workspace could not be changed", "workspace", s.workspace, "error", err)
+		}
+	}
+	lock, err := s.profile.Overlay.Claim()
+	return spec, lock, err
 }
 
 func launchError(err error) error {
@@ -116,25 +115,6 @@ func launchError(err error) error {
 		return &IsolationError{Reason: "the wall could not be built", Err: err}
 	}
 	return fmt.Errorf("postern: %w", err)
-}
-
-// claim makes the directories of an upper layer and takes the lock on it:
-// overlayfs does not say what happens when two mounts share one.
-func (o *Overlay) claim() (*os.File, error) {
-	for _, d := range []string{o.upper(), o.work()} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			return nil, &FieldError{"Profile.Overlay.Upper", "cannot be used: " + err.Error(), err}
-		}
-	}
-	f, err := os.Open(filepath.Clean(o.Upper))
-	if err != nil {
-		return nil, &FieldError{"Profile.Overlay.Upper", "cannot be used: " + err.Error(), err}
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, &FieldError{"Profile.Overlay.Upper", o.Upper + " is in use by another run", err}
-	}
-	return f, nil
 }
 
 // files are the descriptors around a launch.
@@ -252,6 +232,21 @@ func resize(t *os.File, size WindowSize) error {
 		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
 	})
 	return errors.Join(cerr, err)
+}
+
+// owner is the host's user and group that guests run as, if that is not the
+// host program's own.
+func (s *Sandbox) owner() *workspace.Owner {
+	u := s.profile.HostUser()
+	if u == nil {
+		return nil
+	}
+	const unchanged = -1
+	o := &workspace.Owner{UID: int(u.UID), GID: unchanged}
+	if u.GID != nil {
+		o.GID = int(*u.GID)
+	}
+	return o
 }
 
 func preflight() error { return nsexec.Preflight() }

@@ -3,9 +3,12 @@
 package postern
 
 import (
+	"context"
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/populationgenomics/postern-go/workspace"
 )
 
 // No guest ever runs on this operating system; these are what the rest of the
@@ -19,7 +22,6 @@ func (*guest) Signal(syscall.Signal) error { return os.ErrProcessDone }
 func (*guest) Dup() (*os.File, error)      { return nil, os.ErrProcessDone }
 func (*guest) Terminal() *os.File          { return nil }
 func (*guest) result() Result              { return noResult }
-func (*guest) neverRan() error             { return ErrUnsupported }
 func (*guest) close()                      {}
 
 type oomCounter struct{}
@@ -32,10 +34,9 @@ type output struct{}
 func (*output) read([]byte) (Stream, int, error) { return 0, 0, io.EOF }
 func (*output) close()                           {}
 
-func (s *Sandbox) launch(Command, *resources) error {
-	s.shareWorkspace()
-	return ErrUnsupported
-}
+func (*Sandbox) launch(Command, *resources) error { return ErrUnsupported }
+func (*Sandbox) verify(context.Context) error     { return ErrUnsupported }
+func (*Sandbox) owner() *workspace.Owner          { return nil }
 
 func resize(*os.File, WindowSize) error { return ErrUnsupported }
 func preflight() error                  { return ErrUnsupported }

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/populationgenomics/postern-go/profile"
 )
 
 // DefaultGrace is a usual time to let a command clean up in.
@@ -241,7 +243,7 @@ func (p *Process) Communicate(ctx context.Context) (Result, error) {
 	defer p.reading.Store(false)
 	defer context.AfterFunc(ctx, func() { p.stopFor(ctx) })()
 
-	limit := size(p.sandbox.profile.OutputLimit, DefaultOutputLimit)
+	limit := profile.OrDefault(p.sandbox.profile.OutputLimit, DefaultOutputLimit)
 	var stdout, stderr []byte
 	buf := make([]byte, chunk)
 	for {

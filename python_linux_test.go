@@ -13,6 +13,9 @@ import (
 	"github.com/populationgenomics/postern-go/internal/testutil"
 )
 
+// pythonMain is where the guest finds the code of a RunPython.
+const pythonMain = "/run/postern/python/main.py"
+
 // Promises 18 to 22: RunPython is "python -u FILE". Each piece of code is run
 // by the host's interpreter as well and must do the same.
 func TestPythonIsPlainPython(t *testing.T) {

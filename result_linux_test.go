@@ -85,11 +85,6 @@ func TestTimeout(t *testing.T) {
 			t.Errorf("still running: %s", out)
 		}
 	})
-	for _, tt := range []struct{ timeout, want time.Duration }{{0, 60 * time.Second}, {time.Hour, time.Hour}, {Unlimited, 0}} {
-		if got := (Profile{Timeout: tt.timeout}).timeout(); got != tt.want {
-			t.Errorf("a Timeout of %v is %v, want %v", tt.timeout, got, tt.want)
-		}
-	}
 }
 
 func TestContextEndStopsTheRun(t *testing.T) {
@@ -356,6 +351,18 @@ func TestCloseStopsRuns(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(kept, "cleaned")); err != nil {
 		t.Errorf("it could not clean up: %v", err)
+	}
+}
+
+// All that is wrong is said at once, and nothing is made.
+func TestNewChecksTheProfile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "workspace")
+	_, err := New(Profile{Workspace: dir, TmpSize: -2}, WithHatch(&fakeHatch{}, &fakeHatch{}))
+	if fe, ok := errors.AsType[*FieldError](err); !ok || fe.Field != "Profile.TmpSize" || !errors.Is(err, hatch.ErrDuplicate) {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the workspace is there")
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/populationgenomics/postern-go/hatch"
 	"github.com/populationgenomics/postern-go/internal/guesttext"
+	"github.com/populationgenomics/postern-go/profile"
 	"github.com/populationgenomics/postern-go/workspace"
 )
 
@@ -61,7 +62,7 @@ func New(p Profile, options ...Option) (*Sandbox, error) {
 	for _, o := range options {
 		o(s)
 	}
-	s.profile = p.clone()
+	s.profile = p.Clone()
 	if err := errors.Join(s.profile.Validate(), hatch.CheckSet(s.hatches)); err != nil {
 		return nil, err
 	}
@@ -86,7 +87,7 @@ func (s *Sandbox) makeWorkspace() error {
 		}
 	}
 	if err != nil {
-		return &FieldError{"Profile.Workspace", "cannot be made: " + err.Error(), err}
+		return &FieldError{Field: "Profile.Workspace", Reason: "cannot be made: " + err.Error(), Err: err}
 	}
 	return nil
 }
@@ -181,7 +182,7 @@ func (s *Sandbox) RunCommand(ctx context.Context, c Command) (Result, error) {
 		return noResult, err
 	}
 	defer p.Close()
-	if d := s.profile.timeout(); d > 0 {
+	if d := profile.OrDefault(s.profile.Timeout, DefaultTimeout); d > 0 {
 		defer time.AfterFunc(d, func() { p.stop(TimedOut, 0, nil) }).Stop()
 	}
 	return p.Communicate(ctx)
@@ -207,7 +208,7 @@ func (s *Sandbox) StartPython(ctx context.Context, code string) (*Process, error
 
 // StartCommand is Start with everything a [Command] can say.
 func (s *Sandbox) StartCommand(ctx context.Context, c Command) (*Process, error) {
-	if err := c.validate(); err != nil {
+	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
@@ -247,34 +248,26 @@ func (s *Sandbox) forget(p *Process) {
 // start opens the hatches and launches.
 func (s *Sandbox) start(c Command) (*Process, error) {
 	var held resources
-	for _, h := range s.hatches {
-		stop, err := h.Serve()
-		if err != nil {
-			held.release()
-			return nil, fmt.Errorf("postern: open hatch %q: %w", h.Name(), err)
-		}
-		held.stops = append(held.stops, stop)
+	err := s.serve(&held)
+	if err == nil {
+		err = s.launch(c, &held)
 	}
-	if err := s.launch(c, &held); err != nil {
+	if err != nil {
 		held.release()
 		return nil, err
 	}
 	return newProcess(s, &held), nil
 }
 
-// shareWorkspace lets a guest of whatever user write to the workspace. It may
-// be the caller's directory and not ours to change.
-func (s *Sandbox) shareWorkspace() {
-	if id := s.profile.GuestUID.number(); s.workspace == "" || id == nil || *id == 0 {
-		return
+func (s *Sandbox) serve(held *resources) error {
+	for _, h := range s.hatches {
+		stop, err := h.Serve()
+		if err != nil {
+			return fmt.Errorf("postern: open hatch %q: %w", h.Name(), err)
+		}
+		held.stops = append(held.stops, stop)
 	}
-	const shared = fs.ModeSticky | 0o777
-	if st, err := os.Stat(s.workspace); err == nil && st.Mode()&(fs.ModePerm|fs.ModeSticky) == shared {
-		return
-	}
-	if err := os.Chmod(s.workspace, shared); err != nil {
-		s.log.Debug("the mode of the workspace could not be changed", "workspace", s.workspace, "error", err)
-	}
+	return nil
 }
 
 const verifyTimeout = 30 * time.Second
@@ -291,25 +284,27 @@ func (s *Sandbox) Verify(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
-	const nothing = "/run/postern/nothing"
-	p, err := s.Start(ctx, nothing)
-	if err == nil {
-		defer p.Close()
-		if _, err = p.Communicate(ctx); err == nil {
-			err = p.guest.neverRan()
-		}
+	if err := s.trial(ctx); err != nil {
+		return &IsolationError{Reason: "sandbox failed to launch", Err: err}
 	}
-	if err == nil {
-		return nil
+	return nil
+}
+
+// trial is start for a launch that runs no program.
+func (s *Sandbox) trial(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return stoppedBy(ctx)
 	}
-	e := &IsolationError{Reason: "sandbox failed to launch", Err: err}
-	if i, ok := errors.AsType[*IsolationError](err); ok {
-		e.Err = i.Err
+	if err := s.enter(); err != nil {
+		return err
 	}
-	if lacks := preflight(); lacks != nil {
-		e.Err = errors.Join(lacks, e.Err)
+	defer s.starts.Done()
+	var held resources
+	defer held.release()
+	if err := s.serve(&held); err != nil {
+		return err
 	}
-	return e
+	return s.verify(ctx)
 }
 
 // Available reports whether guests can be run on this machine by this process.

@@ -15,7 +15,7 @@ import (
 // terminal starts a command with a terminal of 30 by 100.
 func terminal(t testing.TB, s *Sandbox, args ...string) *Process {
 	t.Helper()
-	return start(t, s, Command{Args: args, Terminal: &WindowSize{30, 100}, Env: []string{"PS1=$ ", "HISTFILE="}})
+	return start(t, s, Command{Args: args, Terminal: &WindowSize{Rows: 30, Cols: 100}, Env: []string{"PS1=$ ", "HISTFILE="}})
 }
 
 // A session is a terminal's output so far.
@@ -69,7 +69,7 @@ func TestTerminal(t *testing.T) {
 		}
 		c.typeIn("trap 'echo winch=$(stty size)' WINCH; echo s''et=$?\n")
 		c.until("set=0")
-		if err := p.Resize(WindowSize{50, 132}); err != nil {
+		if err := p.Resize(WindowSize{Rows: 50, Cols: 132}); err != nil {
 			t.Fatal(err)
 		}
 		c.typeIn("\n") // a trap may wait for the end of a read
@@ -170,7 +170,7 @@ func TestTerminalClose(t *testing.T) {
 			t.Errorf("writing afterwards: %v", err)
 		}
 		q := start(t, s, Command{Args: []string{"true"}})
-		if q.Terminal() != nil || q.Stdin() != nil || q.Resize(WindowSize{1, 1}) == nil {
+		if q.Terminal() != nil || q.Stdin() != nil || q.Resize(WindowSize{Rows: 1, Cols: 1}) == nil {
 			t.Error("a process without a terminal has one")
 		}
 		q.Close()

@@ -243,7 +243,7 @@ func (c *compiler) run() {
 	x.block(c)
 	if !s.Init && !x.reaper() {
 		x.dieWithParent(c)
-		if c.control >= 0 && !x.announces() {
+		if c.awaitsHost() {
 			c.awaitHost()
 		}
 		cmd.EmitAlone(c.Builder, c.control)
@@ -254,7 +254,7 @@ func (c *compiler) run() {
 	in := pidone.Init{
 		Control:   c.control,
 		Lifelines: c.alive,
-		AwaitHost: c.control >= 0 && !x.announces(),
+		AwaitHost: c.awaitsHost(),
 		Forward:   forward,
 		Linger:    s.Init && x.linger(),
 		Event:     c.ended,
@@ -326,6 +326,12 @@ func (c *compiler) seccompOnce() bool {
 
 func (c *compiler) name(name string) {
 	c.Sys(doOn(DoName, name), stage.Prctl, stage.Imm(unix.PR_SET_NAME), stage.Str(name), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+}
+
+// awaitsHost reports whether the guest must not start before the host has its
+// pidfd, because the host has to open that itself.
+func (c *compiler) awaitsHost() bool {
+	return c.control >= 0 && c.spec.Namespaces.PID == Share && !c.spec.Launcher.announces()
 }
 
 func (c *compiler) awaitHost() {
@@ -671,22 +677,28 @@ func (c *compiler) limitUserns() {
 func (c *compiler) terminal() {
 	step := do(DoTerminal)
 	master := c.Slot()
-	cmsg := c.Slots(3) // a struct cmsghdr with one descriptor
-	rec := c.Slots(stage.RecordSize / 8)
 	c.SysTo(master, step, stage.Openat, stage.Imm(unix.AT_FDCWD), stage.Str("/dev/pts/ptmx"), stage.Imm(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC))
 	c.Sys(step, stage.Ioctl, master, stage.Imm(unix.TIOCSPTLCK), stage.Blob("\x00\x00\x00\x00"))
 	c.SysTo(c.peer, step, stage.Ioctl, master, stage.Imm(unix.TIOCGPTPEER), stage.Imm(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC))
 	if size := c.spec.TerminalSize; size != (unix.Winsize{}) {
 		c.Sys(step, stage.Ioctl, master, stage.Imm(unix.TIOCSWINSZ), winsize(size))
 	}
+	c.sendFile(&c.Fail, step, stage.Terminal, stage.Imm(0), master)
+	c.Sys(step, stage.Close, master)
+}
+
+// sendFile sends the host a record and a descriptor.
+func (c *compiler) sendFile(onErr *stage.Label, step stage.Step, k stage.RecordKind, a stage.Arg, fd stage.Slot) {
+	cmsg := c.Slots(3) // a struct cmsghdr with one descriptor
+	rec := c.Slots(stage.RecordSize / 8)
 	c.Move(cmsg, stage.Imm(unix.CmsgLen(4)))
 	c.Move(cmsg+1, stage.Imm(unix.SOL_SOCKET|unix.SCM_RIGHTS<<32))
-	c.Move(cmsg+2, master)
-	c.Move(rec, stage.Imm(stage.Terminal))
+	c.Move(cmsg+2, fd)
+	c.Move(rec, stage.Imm(k))
+	c.Move(rec+1, a)
 	iov := stage.Vec{stage.SlotAddr(rec), stage.Imm(stage.RecordSize)}
 	msg := stage.Vec{stage.Imm(0), stage.Imm(0), iov, stage.Imm(1), stage.SlotAddr(cmsg), stage.Imm(24), stage.Imm(0)}
-	c.Sys(step, stage.Sendmsg, stage.FD(c.control), msg, stage.Imm(0))
-	c.Sys(step, stage.Close, master)
+	c.SysOr(onErr, stage.Discard, step, stage.Sendmsg, stage.FD(c.control), msg, stage.Imm(0))
 }
 
 // winsize encodes a struct winsize.

@@ -133,11 +133,11 @@ func (s *Spec) program() (*stage.Program, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	l := &launch{spec: s}
-	defer l.close()
-	if err := l.socket(); err != nil {
+	l, err := newLaunch(s)
+	if err != nil {
 		return nil, err
 	}
+	defer l.close()
 	if _, err := l.prepare(); err != nil {
 		return nil, err
 	}

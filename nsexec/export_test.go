@@ -23,11 +23,11 @@ func StartAltered(s *Spec, alter func(*stage.Program)) (*Process, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	l := &launch{spec: s}
-	defer l.close()
-	if err := l.socket(); err != nil {
+	l, err := newLaunch(s)
+	if err != nil {
 		return nil, err
 	}
+	defer l.close()
 	files, err := l.prepare()
 	if err != nil {
 		return nil, err
@@ -44,8 +44,7 @@ func StartAltered(s *Spec, alter func(*stage.Program)) (*Process, error) {
 		return nil, err
 	}
 	runtime.KeepAlive(s)
-	l.theirs.Close()
-	l.theirs = nil
+	l.closeTheirs()
 	return l.await()
 }
 

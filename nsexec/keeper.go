@@ -3,7 +3,9 @@
 package nsexec
 
 import (
+	"encoding/binary"
 	"math"
+	"time"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
 	"github.com/populationgenomics/postern-go/mounts"
@@ -21,9 +23,9 @@ func (c *compiler) keeper(pid stage.Slot, child *stage.Label) {
 	var wait stage.Label
 	step := do("keep the namespaces")
 	c.ForkPidfd(pid, do(DoFork), unix.CLONE_PARENT|unix.CLONE_VM|unix.CLONE_PIDFD|int64(unix.SIGCHLD), stage.SlotAddr(pidfd), child)
-	pidone.SendRecord(c.Builder, c.control, stage.Started, pid, stage.Imm(0))
+	var unannounced stage.Label
+	c.sendFile(&unannounced, do("announce the init"), stage.Started, pid, pidfd)
 	c.leaveStreams()
-	// Before the init can go on: a failure has to be the first one it hears of.
 	c.name(c.spec.Launcher.comm())
 	c.net.create(c, pidfd)
 	// The host takes the end of the socket for the end of the init.
@@ -38,7 +40,21 @@ func (c *compiler) keeper(pid stage.Slot, child *stage.Label) {
 	c.Place(&wait)
 	c.Try(r, step, stage.Ppoll, stage.SlotAddr(poll), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(8))
 	c.If(stage.Jlt, r, stage.Imm(1), &wait)
+	// The host is woken at the same moment and goes first.
+	c.Try(stage.Discard, step, stage.Ppoll, stage.Imm(0), stage.Imm(0), timespec(keeperRest), stage.Imm(0), stage.Imm(8))
 	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(0))
+
+	c.Place(&unannounced) // who it is has to be known, or nobody could reap it
+	pidone.SendRecord(c.Builder, c.control, stage.Started, pid, stage.Imm(0))
+	c.Jump(&c.Fail)
+}
+
+// keeperRest is how much longer than the init the keeper lives.
+const keeperRest = time.Millisecond
+
+func timespec(d time.Duration) stage.Blob {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(d/time.Second))
+	return stage.Blob(binary.LittleEndian.AppendUint64(b, uint64(d%time.Second)))
 }
 
 // leaveStreams leaves the standard streams to the program, whose host then sees

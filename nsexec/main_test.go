@@ -23,12 +23,8 @@ func ptr[T any](v T) *T { return &v }
 // hardened is the whole profile: every namespace, mask and filter there is.
 func hardened(t testing.TB, args ...string) *nsexec.Spec {
 	t.Helper()
-	f, err := seccompbpf.Hardened().Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := guest.Spec(args)
-	s.Seccomp = []seccompbpf.Filter{f}
+	s.Seccomp = []seccompbpf.Filter{seccompbpf.HardenedFilter()}
 	s.Dir = "/workspace"
 	s.Mounts = &mounts.Tree{Ops: append(guest.System(),
 		mounts.Proc{Dest: "/proc", Masks: []string{"sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "kcore", "keys", "latency_stats", "timer_list", "sched_debug"}},

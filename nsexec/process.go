@@ -23,11 +23,13 @@ import (
 type Process struct {
 	pid      int
 	pidfd    int
-	held     bool // pidfd is open and belongs to our child
-	control  *os.File
+	poll     *os.File // the same, for the runtime's poller; it owns it
+	held     bool     // pidfd is open and belongs to our child
+	control  socket
 	terminal *os.File
 	eof      bool
-	linger   bool // the end of the program is the end of the process
+	exited   *message // the end of the program, if that came first
+	linger   bool     // the end of the program is the end of the process
 
 	started    time.Time
 	execErr    unix.Errno
@@ -113,28 +115,18 @@ func (p *Process) Dup() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
-// wait follows the guest to its end.
+// wait follows the guest to its end. Everything it says is read only then, so
+// that the host is woken once.
 func (p *Process) wait() {
 	var st Status
-	reported := false
-	buf := make([]byte, 512)
-	for !p.eof {
-		n, _, err := recvmsg(p.control, buf, nil)
-		if err != nil || n == 0 {
-			break // the init is gone, or about to be
-		}
-		if rec, err := stage.ParseRecord(buf[:n]); err == nil && rec.Kind == stage.Exited {
-			reported = true
-			st.setWait(unix.WaitStatus(rec.A))
-			st.setReported(buf[stage.RecordSize:n])
-			break
+	if p.linger { // the rest of the guest is on its own
+		if p.reported(&st, true) {
+			p.finish(st)
+			return
 		}
 	}
-	if reported && p.linger { // the rest of the guest is on its own
-		p.finish(st)
-		return
-	}
-	info, usage, err := waitPidfd(p.pidfd)
+	info, usage, err := p.reap()
+	reported := !p.eof && p.reported(&st, false)
 	switch {
 	case err != nil && !reported: // reaped by somebody else in this process
 		st = Status{ExitCode: 128 + int(unix.SIGKILL), Signal: unix.SIGKILL, Killed: true}
@@ -148,6 +140,26 @@ func (p *Process) wait() {
 	p.finish(st)
 }
 
+// reported reads what the init says of the program's end, if it has said it.
+func (p *Process) reported(st *Status, wait bool) bool {
+	for {
+		rec, err := p.exited, error(nil)
+		if rec == nil {
+			var next message
+			next, err = p.control.receive(wait)
+			rec = &next
+		}
+		if err != nil {
+			return false // the init is gone, or about to be
+		}
+		if rec.Kind == stage.Exited {
+			st.setWait(unix.WaitStatus(rec.A))
+			st.setReported(rec.rest)
+			return true
+		}
+	}
+}
+
 func (p *Process) finish(st Status) {
 	if p.execErr != 0 {
 		st.ExecErr = p.execErr
@@ -156,7 +168,7 @@ func (p *Process) finish(st Status) {
 	p.control.Close()
 	p.mu.Lock()
 	p.held = false
-	unix.Close(p.pidfd)
+	p.poll.Close()
 	p.status = st
 	p.mu.Unlock()
 	close(p.done)
@@ -202,16 +214,45 @@ func (st *Status) setReported(b []byte) {
 	st.User, st.System, st.MaxRSS = timeval(0), timeval(2), word(4)<<10
 }
 
-// waitPidfd reaps a child.
-func waitPidfd(pidfd int) (waitInfo, unix.Rusage, error) {
-	var info unix.Siginfo
-	var usage unix.Rusage
+// reap waits for the end of the init without keeping a thread.
+func (p *Process) reap() (info waitInfo, usage unix.Rusage, err error) {
+	conn, err := p.poll.SyscallConn()
+	if err != nil {
+		return awaitPidfd(p.pidfd)
+	}
+	var ended bool
+	cerr := conn.Read(func(fd uintptr) bool {
+		info, usage, ended, err = reapPidfd(int(fd))
+		return ended || err != nil
+	})
+	if cerr != nil {
+		return awaitPidfd(p.pidfd)
+	}
+	return info, usage, err
+}
+
+// awaitPidfd waits for the end of a child and reaps it.
+func awaitPidfd(pidfd int) (waitInfo, unix.Rusage, error) {
 	for {
-		err := unix.Waitid(unix.P_PIDFD, pidfd, &info, unix.WEXITED, &usage)
-		if err == unix.EINTR {
-			continue
+		if info, usage, ended, err := reapPidfd(pidfd); ended || err != nil {
+			return info, usage, err
 		}
-		return siginfoChild(&info), usage, err
+		unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, -1)
+	}
+}
+
+// reapPidfd reaps a child if it has ended.
+func reapPidfd(pidfd int) (_ waitInfo, usage unix.Rusage, ended bool, err error) {
+	var info unix.Siginfo
+	for {
+		err := unix.Waitid(unix.P_PIDFD, pidfd, &info, unix.WEXITED|unix.WNOHANG, &usage)
+		switch err {
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			return waitInfo{}, usage, false, nil
+		}
+		return siginfoChild(&info), usage, info.Signo != 0, err
 	}
 }
 

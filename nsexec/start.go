@@ -29,7 +29,10 @@ func Start(s *Spec) (*Process, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	l := &launch{spec: s}
+	l, err := newLaunch(s)
+	if err != nil {
+		return nil, err
+	}
 	defer l.close()
 	return l.start()
 }
@@ -37,28 +40,41 @@ func Start(s *Spec) (*Process, error) {
 // A launch is the host's side of a Start in progress.
 type launch struct {
 	spec    *Spec
-	control *os.File // our end of the control socket
-	theirs  *os.File
+	control socket
+	theirs  int // the other end of it, or -1
+	null    int // what the standard streams are that the caller has not given, or -1
 	image   *os.File
-	null    *os.File
-	term    *os.File
 	prog    *stage.Program
 	linked  []byte
 	stage   int // PID, until it is reaped
 }
 
 func (l *launch) close() {
-	for _, f := range []*os.File{l.theirs, l.image, l.null, l.control, l.term} {
-		if f != nil {
-			f.Close()
-		}
+	if l.control.File != nil {
+		l.control.Close()
+	}
+	l.closeTheirs()
+	if l.null >= 0 {
+		unix.Close(l.null)
+	}
+	if l.image != nil {
+		l.image.Close()
 	}
 }
 
-func (l *launch) start() (*Process, error) {
-	if err := l.socket(); err != nil {
-		return nil, err
+func (l *launch) closeTheirs() {
+	if l.theirs >= 0 {
+		unix.Close(l.theirs)
+		l.theirs = -1
 	}
+}
+
+func newLaunch(s *Spec) (*launch, error) {
+	control, theirs, err := newSockets()
+	return &launch{spec: s, control: control, theirs: theirs, null: -1}, err
+}
+
+func (l *launch) start() (*Process, error) {
 	files, err := l.prepare()
 	if err != nil {
 		return nil, err
@@ -67,24 +83,8 @@ func (l *launch) start() (*Process, error) {
 		return nil, err
 	}
 	runtime.KeepAlive(l.spec)
-	l.theirs.Close()
-	l.theirs = nil
+	l.closeTheirs()
 	return l.await()
-}
-
-func (l *launch) socket() error {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("create the control socket of a launch: %w", err)
-	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		unix.Close(fds[0])
-		unix.Close(fds[1])
-		return fmt.Errorf("create the control socket of a launch: %w", err)
-	}
-	l.control = os.NewFile(uintptr(fds[0]), "launch control")
-	l.theirs = os.NewFile(uintptr(fds[1]), "launch control, stage")
-	return nil
 }
 
 // prepare compiles the spec and returns the descriptors to start it with, by
@@ -93,17 +93,17 @@ func (l *launch) prepare() ([]uintptr, error) {
 	s := l.spec
 	files := make([]uintptr, 0, 8)
 	for _, f := range []*os.File{s.Stdin, s.Stdout, s.Stderr} {
-		if f == nil {
-			if l.null == nil {
-				null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-				if err != nil {
-					return nil, fmt.Errorf("open the guest's standard streams: %w", err)
-				}
-				l.null = null
-			}
-			f = l.null
+		if f != nil {
+			files = append(files, f.Fd())
+			continue
 		}
-		files = append(files, f.Fd())
+		if l.null < 0 {
+			var err error
+			if l.null, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+				return nil, fmt.Errorf("open the guest's standard streams: %s: %w", os.DevNull, err)
+			}
+		}
+		files = append(files, uintptr(l.null))
 	}
 	c := compiler{spec: s, joins: map[int]int{}}
 	place := func(fd uintptr) int {
@@ -126,8 +126,8 @@ func (l *launch) prepare() ([]uintptr, error) {
 			inherit = append(inherit, t.ns.file.Fd())
 		}
 	}
-	c.control = place(l.theirs.Fd())
-	inherit = append(inherit, l.theirs.Fd())
+	c.control = place(uintptr(l.theirs))
+	inherit = append(inherit, uintptr(l.theirs))
 	if s.KeepFDs {
 		for _, fd := range inherit {
 			if _, err := unix.FcntlInt(fd, unix.F_SETFD, 0); err != nil {
@@ -244,16 +244,20 @@ func errnoOf(err error) unix.Errno {
 
 // await follows the launch until the program runs.
 func (l *launch) await() (*Process, error) {
-	p := &Process{linger: l.spec.Init && l.spec.Launcher.linger(), control: l.control, done: make(chan struct{})}
+	p := &Process{linger: l.spec.Init && l.spec.Launcher.linger(), done: make(chan struct{})}
 	if l.spec.Namespaces.PID == Share && !l.spec.Launcher.announces() { // the stage itself becomes the program
-		if err := l.hold(p, l.stage); err != nil {
+		err := l.hold(p, message{Record: stage.Record{A: int64(l.stage)}, fd: -1})
+		if err == nil {
+			err = l.control.goOn()
+		}
+		if err != nil {
 			return nil, l.abandon(p, err)
 		}
 	}
-	for {
-		rec, _, err := l.receive()
+	for runs := false; !runs || !p.held; {
+		rec, err := l.control.receive(true)
 		switch {
-		case err == io.EOF && p.pidfd >= 0 && p.pid != 0 && !l.spec.Init:
+		case err == io.EOF && p.held && !l.spec.Init:
 			// The socket closes on exec; this is how a program without an
 			// init reports that it runs. A process that died looks the same
 			// and its status will tell.
@@ -266,52 +270,54 @@ func (l *launch) await() (*Process, error) {
 		}
 		switch rec.Kind {
 		case stage.Failed:
-			return nil, l.abandon(p, l.failure(rec))
+			return nil, l.abandon(p, l.failure(rec.Record))
 		case stage.Unshared:
 			err = l.writeMaps()
 			if err == nil {
-				_, err = l.control.Write([]byte{1})
+				err = l.control.goOn()
 			}
 		case stage.Started:
-			err = l.started(p, int(rec.A))
+			err = l.started(p, rec)
 		case stage.Terminal:
-			p.terminal, l.term = l.term, nil
+			unix.SetNonblock(rec.fd, true)
+			p.terminal = os.NewFile(uintptr(rec.fd), "guest terminal")
 		case stage.ExecError:
 			p.execErr = unix.Errno(-rec.B)
 			p.execStatus = int(rec.C)
-			return l.run(p), nil
+			runs = true
 		case stage.Running:
-			return l.run(p), nil
+			runs = true
+		case stage.Exited: // the stage has not come round to announcing it yet
+			p.exited = &rec
 		}
 		if err != nil {
 			return nil, l.abandon(p, err)
 		}
 	}
+	return l.run(p), nil
 }
 
 // started takes hold of the guest's first process. Whoever is to be told of it
 // is, and only then it goes on.
-func (l *launch) started(p *Process, pid int) error {
+func (l *launch) started(p *Process, rec message) error {
 	x := l.spec.Launcher
-	switch {
-	case !x.announces():
-		return l.hold(p, pid)
-	case x.belowPID() && !p.held:
-		return l.hold(p, pid) // the init is yet to come, as a child of this one
-	case x.belowPID():
+	pid := int(rec.A)
+	if p.held { // the init is a child of the process this is held by
 		var err error
 		if pid, err = onlyChild(p.pid); err != nil {
 			return err
 		}
-	default:
-		if err := l.holdQuietly(p, pid); err != nil {
-			return err
-		}
+	} else if err := l.hold(p, rec); err != nil {
+		return err
+	} else if !x.announces() {
+		return nil
+	} else if x.belowPID() {
+		return l.control.goOn() // the init is yet to come
 	}
 	if err := x.Announce(pid); err != nil {
 		return err
 	}
-	return l.goOn()
+	return l.control.goOn()
 }
 
 // onlyChild returns the child of a process that has one, from a namespace
@@ -329,39 +335,33 @@ func onlyChild(pid int) (int, error) {
 	return child, nil
 }
 
-// hold opens the pidfd of the process that is to be signalled and lets it go
-// on. It waits for our byte, and if that is ever answered it was alive after
-// the pidfd existed: the pidfd cannot be a recycled one's.
-func (l *launch) hold(p *Process, pid int) error {
-	if err := l.holdQuietly(p, pid); err != nil {
-		return err
+// hold takes the pidfd of the process that is to be signalled. Where the stage
+// is that process there is none yet; it waits for the host, and if it ever goes
+// on it was alive after the pidfd existed, which so cannot be a recycled PID's.
+func (l *launch) hold(p *Process, rec message) error {
+	p.pid, p.pidfd = int(rec.A), rec.fd
+	err := rec.lost
+	if err == nil && p.pidfd < 0 {
+		p.pidfd, err = unix.PidfdOpen(p.pid, 0)
 	}
-	return l.goOn()
-}
-
-func (l *launch) holdQuietly(p *Process, pid int) error {
-	fd, err := unix.PidfdOpen(pid, 0)
+	if err == nil {
+		err = unix.SetNonblock(p.pidfd, true)
+	}
 	if err != nil {
-		return &StartError{Step: "take hold of the init (pidfd_open)", Errno: errnoOf(err), Hint: "a stop could not be sure of reaching it"}
+		return &StartError{Step: "take hold of the init", Errno: errnoOf(err), Hint: "without a pidfd a stop could not be sure of reaching it"}
 	}
-	p.pid, p.pidfd, p.held = pid, fd, true
+	p.held = true
 	return nil
-}
-
-func (l *launch) goOn() error {
-	_, err := l.control.Write([]byte{1})
-	if errors.Is(err, unix.EPIPE) { // it has failed already and said why
-		err = nil
-	}
-	return err
 }
 
 // run hands over to the process once the launch has succeeded.
 func (l *launch) run(p *Process) *Process {
-	l.control = nil
+	p.control, l.control = l.control, socket{}
+	p.poll = os.NewFile(uintptr(p.pidfd), "pidfd")
 	p.started = time.Now()
 	go func() {
 		p.wait()
+		runtime.Gosched() // whoever waits for the end need not wait for the rest
 		l.reap(p)
 	}()
 	return p
@@ -374,9 +374,12 @@ func (l *launch) abandon(p *Process, cause error) error {
 	}
 	l.hangUp(p)
 	l.reap(p)
-	if p.held {
-		waitPidfd(p.pidfd)
+	switch {
+	case p.held:
+		awaitPidfd(p.pidfd)
 		unix.Close(p.pidfd)
+	case p.pid != 0 && p.pid != l.stage:
+		reapChild(p.pid)
 	}
 	if p.terminal != nil {
 		p.terminal.Close()
@@ -388,18 +391,15 @@ func (l *launch) abandon(p *Process, cause error) error {
 // init that has not been announced yet still is our child to wait for, so it
 // takes hold of that.
 func (l *launch) hangUp(p *Process) {
-	defer l.control.Close()
-	conn, err := l.control.SyscallConn()
-	if err != nil {
-		return
-	}
-	conn.Control(func(fd uintptr) { err = unix.Shutdown(int(fd), unix.SHUT_WR) })
-	for err == nil && !p.held {
-		var rec stage.Record
-		if rec, _, err = l.receive(); err == nil && rec.Kind == stage.Started {
-			err = l.holdQuietly(p, int(rec.A))
+	err := l.control.hangUp()
+	for err == nil && p.pid == 0 {
+		var rec message
+		if rec, err = l.control.receive(true); err == nil && rec.Kind == stage.Started {
+			err = l.hold(p, rec)
 		}
 	}
+	l.control.Close()
+	l.control = socket{}
 }
 
 // reap waits for the stage, unless it is the guest itself.
@@ -407,13 +407,17 @@ func (l *launch) reap(p *Process) {
 	if l.stage == 0 || p.pid == l.stage {
 		return
 	}
+	reapChild(l.stage)
+	l.stage = 0
+}
+
+func reapChild(pid int) {
 	for {
-		_, err := unix.Wait4(l.stage, nil, 0, nil)
+		_, err := unix.Wait4(pid, nil, 0, nil)
 		if err != unix.EINTR {
-			break // ECHILD: somebody else in this process reaps every child
+			return // ECHILD: somebody else in this process reaps every child
 		}
 	}
-	l.stage = 0
 }
 
 func (l *launch) failure(rec stage.Record) error {
@@ -423,58 +427,4 @@ func (l *launch) failure(rec stage.Record) error {
 	}
 	e.Hint = hint(e.Step, e.Errno)
 	return e
-}
-
-// receive reads one record and what comes with it.
-func (l *launch) receive() (stage.Record, []byte, error) {
-	buf := make([]byte, 512)
-	oob := make([]byte, unix.CmsgSpace(4))
-	n, oobn, err := recvmsg(l.control, buf, oob)
-	if err != nil {
-		return stage.Record{}, nil, fmt.Errorf("read the status of a launch: %w", err)
-	}
-	if n == 0 {
-		return stage.Record{}, nil, io.EOF
-	}
-	rec, err := stage.ParseRecord(buf[:n])
-	if err == nil && oobn > 0 {
-		err = l.keepTerminal(oob[:oobn])
-	}
-	return rec, buf[stage.RecordSize:n], err
-}
-
-func (l *launch) keepTerminal(oob []byte) error {
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil || len(msgs) != 1 {
-		return stage.ErrRecord
-	}
-	fds, err := unix.ParseUnixRights(&msgs[0])
-	if err != nil || len(fds) != 1 {
-		return stage.ErrRecord
-	}
-	unix.SetNonblock(fds[0], true)
-	l.term = os.NewFile(uintptr(fds[0]), "guest terminal")
-	return nil
-}
-
-// recvmsg receives on a socket the runtime polls.
-func recvmsg(f *os.File, buf, oob []byte) (n, oobn int, err error) {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return 0, 0, err
-	}
-	rerr := conn.Read(func(fd uintptr) bool {
-		for {
-			n, oobn, _, _, err = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
-			// A peer that is gone with bytes of ours unread is reported once,
-			// ahead of what it sent before.
-			if err != unix.EINTR && err != unix.ECONNRESET {
-				return err != unix.EAGAIN
-			}
-		}
-	})
-	if err == nil {
-		err = rerr
-	}
-	return max(n, 0), oobn, err
 }

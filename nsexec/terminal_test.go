@@ -119,12 +119,8 @@ func TestTerminalSize(t *testing.T) {
 // any of the forms the kernel takes for the same call.
 func TestTerminalInputCannotBeForged(t *testing.T) {
 	testutil.EachUser(t, func(t *testing.T) {
-		f, err := seccompbpf.Hardened().Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
 		s := guest.ProbeSpec(t, forgeProbe, nil)
-		s.Seccomp = []seccompbpf.Filter{f}
+		s.Seccomp = []seccompbpf.Filter{seccompbpf.HardenedFilter()}
 		_, r := terminal(t, s)
 		if line, _ := until(t, r, "forged:"); line != "forged: operation not permitted, operation not permitted, operation not permitted" {
 			t.Errorf("%q", line)

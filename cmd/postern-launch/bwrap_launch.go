@@ -183,6 +183,10 @@ func (l *bwrapLauncher) stay() int {
 		made := makeMountpoints(s.Mounts.Ops)
 		defer made.remove()
 	}
+	var caught chan os.Signal
+	if x.Forward {
+		caught = catchAll()
+	}
 	p, err := nsexec.Start(s)
 	if err != nil {
 		return l.fail(err)
@@ -190,7 +194,7 @@ func (l *bwrapLauncher) stay() int {
 	var ended <-chan unix.Signal
 	switch {
 	case x.Forward:
-		forwardTo(p)
+		passOn(caught, p)
 	case l.cmd.RemoveMountpoints:
 		ended = endTogether(p)
 	}

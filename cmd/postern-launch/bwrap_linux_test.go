@@ -37,7 +37,8 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		select {}
+		cmd.Wait()
+		os.Exit(0)
 	}
 	code := m.Run()
 	if dir, err := launchers(); err == nil {

@@ -44,16 +44,30 @@ func endTogether(p *nsexec.Process) <-chan unix.Signal {
 	return ended
 }
 
-// forwardTo passes signals on to the guest.
-func forwardTo(p *nsexec.Process) {
+// catchAll keeps the signals that come, for passOn. It begins before the
+// launch, because the command can run before the launch is known to be done.
+func catchAll() chan os.Signal {
 	c := make(chan os.Signal, 64)
+	for n := unix.Signal(1); n <= 64; n++ {
+		if passable(n) && !signal.Ignored(n) { // which the command inherits
+			signal.Notify(c, n)
+		}
+	}
+	return c
+}
+
+// passOn passes on to the guest what has been caught and what comes, signals
+// included that were ignored so far.
+func passOn(c chan os.Signal, to *nsexec.Process) {
 	signal.Notify(c)
 	go func() {
 		for sig := range c {
-			n, ok := sig.(unix.Signal)
-			if ok && n != unix.SIGCHLD && n != unix.SIGURG { // the runtime's own
-				p.Signal(n)
+			if n, ok := sig.(unix.Signal); ok && passable(n) {
+				to.Signal(n)
 			}
 		}
 	}()
 }
+
+// passable tells signals apart from the Go runtime's own.
+func passable(n unix.Signal) bool { return n != unix.SIGCHLD && n != unix.SIGURG }

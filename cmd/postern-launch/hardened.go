@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/populationgenomics/postern-go"
 	"github.com/populationgenomics/postern-go/nsexec"
 	"github.com/populationgenomics/postern-go/pidone"
 	"golang.org/x/sys/unix"
@@ -35,7 +34,9 @@ func hardenedMain(args []string) int {
 		fmt.Print(hardenedUsage)
 		return 0
 	case c.verify:
-		return c.doVerify()
+		if err = c.doVerify(); err == nil {
+			return 0
+		}
 	default:
 		var status int
 		if status, err = c.run(parent); err == nil {
@@ -90,11 +91,7 @@ func (c *hardenedCall) prepare() error {
 	if err := os.MkdirAll(p.Workspace, 0o700); err != nil {
 		return fmt.Errorf("make the workspace: %w", err)
 	}
-	// The guest's user may be another one in the kernel. Where the mode may
-	// not be changed it stays as it is.
-	if p.GuestUID != postern.NumericID(0) {
-		_ = os.Chmod(p.Workspace, 0o777|os.ModeSticky)
-	}
+	_ = p.ShareWorkspace(p.Workspace) // where the mode may not be changed it stays as it is
 	return nil
 }
 
@@ -110,20 +107,24 @@ func (c *hardenedCall) spec() (*nsexec.Spec, error) {
 	return s, nil
 }
 
-func (c *hardenedCall) doVerify() int {
-	sb, err := postern.New(c.profile)
-	if err == nil {
-		defer sb.Close()
-		err = sb.Verify(context.Background())
+// doVerify makes the launch but for the command.
+func (c *hardenedCall) doVerify() error {
+	if c.profile.NoSeccomp {
+		return errors.New("seccomp is disabled; refusing to treat this as a hardened sandbox")
 	}
+	if len(c.command) == 0 {
+		c.command = []string{"true"}
+	}
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	s, err := c.spec()
 	if err != nil {
-		var i *postern.IsolationError
-		if errors.As(err, &i) {
-			fmt.Fprintln(os.Stderr, "postern-launch: this machine cannot run the hardened sandbox:")
-		}
-		fmt.Fprintln(os.Stderr, err)
-		return hardenedFailed
+		return err
+	}
+	if err := nsexec.Verify(context.Background(), s); err != nil {
+		return fmt.Errorf("this machine cannot run the hardened sandbox: %w", err)
 	}
 	fmt.Println("postern-launch: the hardened sandbox works here.")
-	return 0
+	return nil
 }

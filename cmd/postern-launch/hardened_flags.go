@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/populationgenomics/postern-go"
 	"github.com/populationgenomics/postern-go/pidone"
+	"github.com/populationgenomics/postern-go/profile"
 	"github.com/populationgenomics/postern-go/seccompbpf"
 )
 
@@ -46,14 +47,14 @@ not found or not executable, and 125 if postern-launch itself failed.
 
 // A hardenedCall is the command line of postern-launch --hardened.
 type hardenedCall struct {
-	profile                         postern.Profile
+	profile                         profile.Profile
 	limits                          []pidone.Limit
 	command                         []string
 	terminal, explain, verify, help bool
 }
 
 // sizeless is the room of a workspace in memory that has no size of its own.
-const sizeless = postern.DefaultTmpSize
+const sizeless = profile.DefaultTmpSize
 
 func parseHardened(args []string) (*hardenedCall, error) {
 	c := &hardenedCall{}
@@ -64,10 +65,11 @@ func parseHardened(args []string) (*hardenedCall, error) {
 		if opt == "--" {
 			break
 		}
-		f, ok := hardenedOptions[opt]
-		if !ok {
+		i := slices.IndexFunc(hardenedOptions, func(o hardenedOption) bool { return o.name == opt })
+		if i < 0 {
 			return nil, fmt.Errorf("unknown option %s; see postern-launch --hardened --help", opt)
 		}
+		f := hardenedOptions[i]
 		if len(args) < f.words {
 			return nil, fmt.Errorf("%s takes %d argument(s), and %d follow", opt, f.words, len(args))
 		}
@@ -90,39 +92,40 @@ func parseHardened(args []string) (*hardenedCall, error) {
 }
 
 type hardenedOption struct {
-	words int
+	name  string
+	words int // that follow it
 	set   func(c *hardenedCall, v []string) error
 }
 
-var hardenedOptions = map[string]hardenedOption{
-	"--workspace":   {1, func(c *hardenedCall, v []string) (err error) { c.profile.Workspace, err = absolute(v[0]); return }},
-	"--rootfs":      {1, func(c *hardenedCall, v []string) (err error) { c.profile.Rootfs, err = absolute(v[0]); return }},
-	"--stubs":       {1, func(c *hardenedCall, v []string) (err error) { c.profile.StubDir, err = absolute(v[0]); return }},
-	"--venv":        {1, setVenv},
-	"--ro-bind":     {2, func(c *hardenedCall, v []string) error { return addBind(&c.profile.RequiredBinds, v) }},
-	"--ro-bind-try": {2, func(c *hardenedCall, v []string) error { return addBind(&c.profile.ReadOnlyBinds, v) }},
-	"--bind":        {2, func(c *hardenedCall, v []string) error { return addBind(&c.profile.WritableBinds, v) }},
-	"--setenv": {2, func(c *hardenedCall, v []string) error {
+var hardenedOptions = []hardenedOption{
+	{"--workspace", 1, func(c *hardenedCall, v []string) (err error) { c.profile.Workspace, err = absolute(v[0]); return }},
+	{"--rootfs", 1, func(c *hardenedCall, v []string) (err error) { c.profile.Rootfs, err = absolute(v[0]); return }},
+	{"--stubs", 1, func(c *hardenedCall, v []string) (err error) { c.profile.StubDir, err = absolute(v[0]); return }},
+	{"--venv", 1, setVenv},
+	{"--ro-bind", 2, func(c *hardenedCall, v []string) error { return addBind(&c.profile.RequiredBinds, v) }},
+	{"--ro-bind-try", 2, func(c *hardenedCall, v []string) error { return addBind(&c.profile.ReadOnlyBinds, v) }},
+	{"--bind", 2, func(c *hardenedCall, v []string) error { return addBind(&c.profile.WritableBinds, v) }},
+	{"--setenv", 2, func(c *hardenedCall, v []string) error {
 		c.profile.Env = append(c.profile.Env, v[0]+"="+v[1])
 		return nil
 	}},
-	"--etc":      {0, func(c *hardenedCall, _ []string) error { c.profile.Etc = &postern.Etc{}; return nil }},
-	"--rlimit":   {1, addLimit},
-	"--tmp-size": {1, func(c *hardenedCall, v []string) (err error) { c.profile.TmpSize, err = positive(v[0]); return }},
-	"--uid":      {1, func(c *hardenedCall, v []string) error { return setID(&c.profile.GuestUID, v[0]) }},
-	"--gid":      {1, func(c *hardenedCall, v []string) error { return setID(&c.profile.GuestGID, v[0]) }},
-	"--host-uid": {1, func(c *hardenedCall, v []string) (err error) { c.profile.HostUID, err = id(v[0]); return }},
-	"--host-gid": {1, func(c *hardenedCall, v []string) (err error) { c.profile.HostGID, err = id(v[0]); return }},
-	"--network-namespace": {1, func(c *hardenedCall, v []string) error {
+	{"--etc", 0, func(c *hardenedCall, _ []string) error { c.profile.Etc = &profile.Etc{}; return nil }},
+	{"--rlimit", 1, addLimit},
+	{"--tmp-size", 1, func(c *hardenedCall, v []string) (err error) { c.profile.TmpSize, err = positive(v[0]); return }},
+	{"--uid", 1, func(c *hardenedCall, v []string) error { return setID(&c.profile.GuestUID, v[0]) }},
+	{"--gid", 1, func(c *hardenedCall, v []string) error { return setID(&c.profile.GuestGID, v[0]) }},
+	{"--host-uid", 1, func(c *hardenedCall, v []string) (err error) { c.profile.HostUID, err = id(v[0]); return }},
+	{"--host-gid", 1, func(c *hardenedCall, v []string) (err error) { c.profile.HostGID, err = id(v[0]); return }},
+	{"--network-namespace", 1, func(c *hardenedCall, v []string) error {
 		c.profile.Network.Name = v[0]
 		return nil
 	}},
-	"--seccomp":  {1, setSeccomp},
-	"-t":         {0, func(c *hardenedCall, _ []string) error { c.terminal = true; return nil }},
-	"--terminal": {0, func(c *hardenedCall, _ []string) error { c.terminal = true; return nil }},
-	"--explain":  {0, func(c *hardenedCall, _ []string) error { c.explain = true; return nil }},
-	"--verify":   {0, func(c *hardenedCall, _ []string) error { c.verify = true; return nil }},
-	"--help":     {0, func(c *hardenedCall, _ []string) error { c.help = true; return nil }},
+	{"--seccomp", 1, setSeccomp},
+	{"-t", 0, func(c *hardenedCall, _ []string) error { c.terminal = true; return nil }},
+	{"--terminal", 0, func(c *hardenedCall, _ []string) error { c.terminal = true; return nil }},
+	{"--explain", 0, func(c *hardenedCall, _ []string) error { c.explain = true; return nil }},
+	{"--verify", 0, func(c *hardenedCall, _ []string) error { c.verify = true; return nil }},
+	{"--help", 0, func(c *hardenedCall, _ []string) error { c.help = true; return nil }},
 }
 
 // absolute lets paths be relative to the working directory, which the profile
@@ -143,14 +146,14 @@ func setVenv(c *hardenedCall, v []string) error {
 	if err != nil {
 		return err
 	}
-	p.Env = append(p.Env, "PATH="+filepath.Dir(p.Python)+":"+postern.DefaultPath)
+	p.Env = append(p.Env, "PATH="+filepath.Dir(p.Python)+":"+profile.DefaultPath)
 	c.profile = p
 	return nil
 }
 
-func addBind(binds *[]postern.Bind, v []string) error {
+func addBind(binds *[]profile.Bind, v []string) error {
 	host, err := absolute(v[0])
-	*binds = append(*binds, postern.Bind{Host: host, Guest: v[1]})
+	*binds = append(*binds, profile.Bind{Host: host, Guest: v[1]})
 	return err
 }
 
@@ -204,12 +207,12 @@ func id(s string) (*uint32, error) {
 	return &v, nil
 }
 
-func setID(g *postern.GuestID, s string) error {
+func setID(g *profile.GuestID, s string) error {
 	n, err := id(s)
 	if err != nil {
 		return err
 	}
-	*g = postern.NumericID(*n)
+	*g = profile.NumericID(*n)
 	return nil
 }
 

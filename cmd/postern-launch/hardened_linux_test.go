@@ -100,9 +100,9 @@ func TestHardenedHelpVerifyExplain(t *testing.T) {
 		if r := hardenedRun(t, "--help"); r.code != 0 || !strings.HasPrefix(r.out, "usage: postern-launch --hardened") {
 			t.Errorf("--help: %+v", r)
 		}
-		for option := range hardenedOptions {
-			if !strings.Contains(hardenedUsage, option) {
-				t.Errorf("--help does not have %s", option)
+		for _, o := range hardenedOptions {
+			if !strings.Contains(hardenedUsage, o.name) {
+				t.Errorf("--help does not have %s", o.name)
 			}
 		}
 		if r := hardenedRun(t, "--verify"); r.code != 0 || !strings.Contains(r.out, "works here") {
@@ -111,7 +111,13 @@ func TestHardenedHelpVerifyExplain(t *testing.T) {
 		if r := hardenedRun(t, "--verify", "--rootfs", "/missing"); r.code != 125 || !strings.Contains(r.err, "/missing/usr") {
 			t.Errorf("--verify of what cannot work: %+v", r)
 		}
+		if r := hardenedRun(t, "--verify", "--seccomp", "off"); r.code != 125 || !strings.Contains(r.err, "seccomp is disabled; refusing to treat this as a hardened sandbox") {
+			t.Errorf("--verify of a weaker wall: %+v", r)
+		}
 		mark := filepath.Join(t.TempDir(), "ran")
+		if r := hardenedRun(t, "--verify", "--bind", filepath.Dir(mark), "/m", "touch", "/m/ran"); r.code != 0 {
+			t.Errorf("--verify with a command: %+v", r)
+		}
 		r := hardenedRun(t, "--explain", "--bind", filepath.Dir(mark), "/m", "touch", "/m/ran")
 		for _, part := range []string{`"mount proc on /proc"`, `"create namespaces"`, `execve("/usr/bin/touch"`, "\nmonitor:\n"} {
 			if !strings.Contains(r.out, part) {
@@ -119,7 +125,7 @@ func TestHardenedHelpVerifyExplain(t *testing.T) {
 			}
 		}
 		if _, err := os.Stat(mark); err == nil {
-			t.Error("--explain ran the command")
+			t.Error("--verify or --explain ran the command")
 		}
 	})
 }

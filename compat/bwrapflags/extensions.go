@@ -25,27 +25,29 @@ postern extensions:
     --explain                    Print the system calls of the launch instead of making them
 `
 
-var extensions = map[string]option{
-	"--forward-signals":    {apply: func(p *parser, _ string, _ []string) error { p.launcher.Forward = true; return nil }},
-	"--follow-dest":        {apply: func(p *parser, _ string, _ []string) error { p.follow = true; return nil }},
-	"--remove-mountpoints": {apply: func(p *parser, _ string, _ []string) error { p.cmd.RemoveMountpoints = true; return nil }},
-	"--explain":            {apply: func(p *parser, _ string, _ []string) error { p.cmd.Action = Explain; return nil }},
-	"--rlimit": {1, "", func(p *parser, _ string, v []string) error {
-		l, ok := limit(v[0])
-		if !ok {
-			return p.failf("--rlimit takes NAME=SOFT or NAME=SOFT:HARD, like nofile=1024:4096: %s", v[0])
-		}
-		p.cmd.Spec.Limits = append(p.cmd.Spec.Limits, l)
-		return nil
-	}},
-	"--launch-status": {1, "", func(p *parser, _ string, v []string) error {
-		n, ok := smallNumber(v[0])
-		if !ok || n < 1 || n > 255 {
-			return p.failf("--launch-status takes a number from 1 to 255: %s", v[0])
-		}
-		p.launcher.FailStatus, p.launcher.ExecStatus = n, n
-		return nil
-	}},
+func extensions() map[string]option {
+	return map[string]option{
+		"--forward-signals":    {apply: func(p *parser, _ string, _ []string) error { p.launcher.Forward = true; return nil }},
+		"--follow-dest":        {apply: func(p *parser, _ string, _ []string) error { p.follow = true; return nil }},
+		"--remove-mountpoints": {apply: func(p *parser, _ string, _ []string) error { p.cmd.RemoveMountpoints = true; return nil }},
+		"--explain":            {apply: func(p *parser, _ string, _ []string) error { p.cmd.Action = Explain; return nil }},
+		"--rlimit": {1, "", func(p *parser, _ string, v []string) error {
+			l, ok := limit(v[0])
+			if !ok {
+				return p.failf("--rlimit takes NAME=SOFT or NAME=SOFT:HARD, like nofile=1024:4096: %s", v[0])
+			}
+			p.cmd.Spec.Limits = append(p.cmd.Spec.Limits, l)
+			return nil
+		}},
+		"--launch-status": {1, "", func(p *parser, _ string, v []string) error {
+			n, ok := smallNumber(v[0])
+			if !ok || n < 1 || n > 255 {
+				return p.failf("--launch-status takes a number from 1 to 255: %s", v[0])
+			}
+			p.launcher.FailStatus, p.launcher.ExecStatus = n, n
+			return nil
+		}},
+	}
 }
 
 // limit reads NAME=SOFT[:HARD]; without a hard limit both are the same.

@@ -81,7 +81,7 @@ func TestFormatRefusesWhatBwrapCannotDo(t *testing.T) {
 func TestGeneratedLines(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var names []string
-	for n := range options {
+	for n := range options() {
 		names = append(names, n)
 	}
 	good := 0
@@ -90,7 +90,7 @@ func TestGeneratedLines(t *testing.T) {
 		for range 1 + r.IntN(6) {
 			name := names[r.IntN(len(names))]
 			line = append(line, name)
-			for range options[name].operands {
+			for range options()[name].operands {
 				line = append(line, []string{"/a", "b", "3", "0700", "CAP_KILL", "X", "nofile=5"}[r.IntN(7)])
 			}
 		}

@@ -5,7 +5,9 @@ package bwrapflags
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"strings"
+	"sync"
 
 	"github.com/populationgenomics/postern-go/mounts"
 	"github.com/populationgenomics/postern-go/nsexec"
@@ -27,10 +29,23 @@ func (o option) tooFew(word string) string {
 	return word + [...]string{"", " takes an argument", " takes two arguments", " takes three arguments"}[o.operands]
 }
 
-// options is filled in by init because --args refers to it.
-var options map[string]option
+var (
+	fillOptions sync.Once
+	optionTable map[string]option
+)
 
-func init() {
+// options returns all options by word. Their table is made when it is first
+// asked for: a launcher has other things to do as well, and --args refers to
+// the table.
+func options() map[string]option {
+	fillOptions.Do(func() {
+		optionTable = bwrapOptions()
+		maps.Copy(optionTable, extensions())
+	})
+	return optionTable
+}
+
+func bwrapOptions() map[string]option {
 	bind := func(m mounts.Mode, optional bool) option { return option{2, "", bindOption(m, optional)} }
 	flag := func(set func(*parser)) option {
 		return option{apply: func(p *parser, _ string, _ []string) error { set(p); return nil }}
@@ -42,7 +57,7 @@ func init() {
 	}
 	oneArgument := func(o option, word string) option { o.few = word + " takes one argument"; return o }
 
-	options = map[string]option{
+	return map[string]option{
 		"--help":    flag(func(p *parser) { p.cmd.Action = Help }),
 		"--version": flag(func(p *parser) { p.cmd.Action = ShowVersion }),
 		"--args":    {1, "", readArgs},
@@ -208,9 +223,6 @@ func init() {
 		// It lets a submount keep flags that cannot be changed. Ours are changed
 		// before they are mounted, all at once, and there is no such case.
 		"--not-a-security-boundary": flag(func(*parser) {}),
-	}
-	for word, o := range extensions {
-		options[word] = o
 	}
 }
 

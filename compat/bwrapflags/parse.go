@@ -95,7 +95,7 @@ func (p *parser) words(words []string, inFile bool) ([]string, error) {
 		if !strings.HasPrefix(word, "-") {
 			break
 		}
-		opt, ok := options[word]
+		opt, ok := options()[word]
 		switch {
 		case strings.HasPrefix(word, "--debug-opt="):
 			if err := p.debug(strings.TrimPrefix(word, "--debug-opt=")); err != nil {

@@ -390,7 +390,7 @@ func TestNumbersAsTheCLibraryReadsThem(t *testing.T) {
 // Every option must be in the usage text: clients look there.
 func TestUsageNamesEveryOption(t *testing.T) {
 	text := Usage("bwrap")
-	for word := range options {
+	for word := range options() {
 		if !strings.Contains(text, "\n    "+word+" ") {
 			t.Errorf("%s is missing", word)
 		}

@@ -1,4 +1,4 @@
-package postern
+package profile
 
 import (
 	"errors"
@@ -6,12 +6,11 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/populationgenomics/postern-go/hatch"
-	"github.com/populationgenomics/postern-go/hatch/connector"
 	"github.com/populationgenomics/postern-go/mounts"
 	"github.com/populationgenomics/postern-go/nsexec"
 	"github.com/populationgenomics/postern-go/pidone"
@@ -40,12 +39,13 @@ const (
 )
 
 // Spec returns the launch that a run of args makes, without hatches. A profile
-// without a Workspace has an empty one in memory. Two things are left to the
-// caller: to make the directories upper and work in Overlay.Upper, and to set
-// the mode of the workspace.
+// without a Workspace has an empty one in memory. What the launch finds on the
+// host is left to the caller: see [Profile.ShareWorkspace] and [Overlay.Claim].
+//
+// The error is a [*FieldError], or several joined.
 func (p Profile) Spec(args []string) (*nsexec.Spec, error) {
 	cmd := Command{Args: args}
-	if err := errors.Join(p.Validate(), cmd.validate()); err != nil {
+	if err := errors.Join(p.Validate(), cmd.Validate()); err != nil {
 		return nil, err
 	}
 	workspace := ""
@@ -55,27 +55,30 @@ func (p Profile) Spec(args []string) (*nsexec.Spec, error) {
 			return nil, &FieldError{"Profile.Workspace", "cannot be made absolute: " + err.Error(), err}
 		}
 	}
-	return p.spec(workspace, cmd, nil)
+	return p.CommandSpec(workspace, cmd, Extra{})
 }
 
-// spec is Spec for a valid profile and command. An empty workspace is one in
-// memory.
-func (p Profile) spec(workspace string, cmd Command, hatches []hatch.Hatch) (*nsexec.Spec, error) {
+// An Extra is what a guest gets besides all that its profile says, such as
+// the way to a hatch.
+type Extra struct {
+	Env    []string    // "NAME=value", instead of others of the same name
+	Mounts []mounts.Op // made last, and so above all others
+}
+
+// CommandSpec is Spec for a command and a workspace, a host directory or one
+// in memory if empty. Profile and command must be valid. Input, StdinPipe and
+// the size of the terminal are left to the caller, who has the descriptors.
+func (p Profile) CommandSpec(workspace string, cmd Command, extra Extra) (*nsexec.Spec, error) {
 	s := &nsexec.Spec{
 		Dir:        GuestWorkspace,
-		Env:        p.env(cmd, hatches),
+		Env:        p.env(cmd, extra.Env),
+		HostUser:   p.HostUser(),
 		Namespaces: nsexec.AllNew(),
 		UID:        p.GuestUID.number(),
 		GID:        p.GuestGID.number(),
 		Init:       true,
 		NewSession: true,
 		Terminal:   cmd.Terminal != nil,
-	}
-	if p.HostUID != nil && isRoot() {
-		s.HostUser = &nsexec.HostUser{UID: *p.HostUID, GID: p.HostGID}
-		if p.HostGID == nil {
-			s.HostUser.GID = p.GuestGID.number()
-		}
 	}
 	limits := p.Limits
 	if cmd.Python != "" {
@@ -89,7 +92,7 @@ func (p Profile) spec(workspace string, cmd Command, hatches []hatch.Hatch) (*ns
 
 	root := int64(rootSize)
 	s.Mounts = &mounts.Tree{}
-	for _, part := range [][]mounts.Op{p.system(), p.etc(s), p.private(workspace), p.binds(), p.pythonFiles(cmd), hatchSockets(hatches), connectorFile(hatches)} {
+	for _, part := range [][]mounts.Op{p.system(), p.etc(s), p.private(workspace), p.binds(), p.pythonFiles(cmd), extra.Mounts} {
 		s.Mounts.Ops = append(s.Mounts.Ops, part...)
 	}
 	s.Mounts.RootSize = root + int64(len(cmd.Python))
@@ -105,6 +108,19 @@ func (p Profile) spec(workspace string, cmd Command, hatches []hatch.Hatch) (*ns
 	return s, nil
 }
 
+// HostUser returns the user of the host that a launch runs as, or nil if that
+// is the caller's own: HostUID is not set, or the caller is not root.
+func (p Profile) HostUser() *nsexec.HostUser {
+	if p.HostUID == nil || os.Geteuid() != 0 {
+		return nil
+	}
+	u := &nsexec.HostUser{UID: *p.HostUID, GID: p.HostGID}
+	if u.GID == nil {
+		u.GID = p.GuestGID.number()
+	}
+	return u
+}
+
 func (p Profile) filters() ([]seccompbpf.Filter, error) {
 	if p.NoSeccomp {
 		return nil, nil
@@ -112,7 +128,7 @@ func (p Profile) filters() ([]seccompbpf.Filter, error) {
 	if p.Seccomp == nil {
 		return []seccompbpf.Filter{seccompbpf.HardenedFilter()}, nil
 	}
-	f, err := p.Seccomp.Compile()
+	f, err := p.Seccomp.CompileFor(runtime.GOARCH)
 	if err != nil {
 		return nil, &FieldError{"Profile.Seccomp", "cannot be compiled: " + err.Error(), err}
 	}
@@ -134,7 +150,7 @@ func (n Network) namespace() (nsexec.Namespace, error) {
 }
 
 // env returns the guest's whole environment.
-func (p Profile) env(cmd Command, hatches []hatch.Hatch) []string {
+func (p Profile) env(cmd Command, extra []string) []string {
 	var env []string
 	set := func(name, value string) {
 		i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
@@ -171,11 +187,9 @@ func (p Profile) env(cmd Command, hatches []hatch.Hatch) []string {
 	if p.bootsPython(cmd) {
 		pythonPath(pythonBoot)
 	}
-	for _, h := range hatches {
-		set(hatch.EnvVar(h.Name()), hatch.GuestPath(h.Name()))
-	}
-	if connector.Wanted(hatches) {
-		set(connector.EnvVar, connector.Path)
+	for _, e := range extra {
+		name, value, _ := strings.Cut(e, "=")
+		set(name, value)
 	}
 	return env
 }
@@ -183,7 +197,7 @@ func (p Profile) env(cmd Command, hatches []hatch.Hatch) []string {
 // system is what the guest has of the host or of a root of its own.
 func (p Profile) system() []mounts.Op {
 	if o := p.Overlay; o != nil {
-		op := mounts.Overlay{Dest: "/", Lower: o.Lower, Size: size(o.Size, DefaultTmpSize)}
+		op := mounts.Overlay{Dest: "/", Lower: o.Lower, Size: OrDefault(o.Size, DefaultTmpSize)}
 		if o.Upper != "" {
 			op.Upper, op.Work, op.Size = o.upper(), o.work(), 0
 		}
@@ -196,9 +210,6 @@ func (p Profile) system() []mounts.Op {
 	const cache = "/etc/ld.so.cache"
 	return append(ops, mounts.Dir{Dest: "/etc"}, mounts.Bind{Source: p.rootPath(cache), Dest: cache, Optional: true})
 }
-
-func (o *Overlay) upper() string { return filepath.Join(o.Upper, "upper") }
-func (o *Overlay) work() string  { return filepath.Join(o.Upper, "work") }
 
 // rootPath returns where on the host a file of the rootfs is. Links in the
 // rootfs mean what they would mean if it were the root: one to /usr/lib is no
@@ -300,11 +311,11 @@ func (p Profile) private(workspace string) []mounts.Op {
 	ops := []mounts.Op{
 		mounts.Proc{Dest: "/proc", Masks: masks, Hidden: hidden},
 		mounts.Dev{Dest: "/dev", Size: devSize, Inodes: inodes(devSize), FixedNodes: true},
-		memory("/dev/shm", size(p.ShmSize, DefaultShmSize)),
-		memory("/tmp", size(p.TmpSize, DefaultTmpSize)),
+		memory("/dev/shm", OrDefault(p.ShmSize, DefaultShmSize)),
+		memory("/tmp", OrDefault(p.TmpSize, DefaultTmpSize)),
 	}
 	if workspace == "" {
-		return append(ops, memory(GuestWorkspace, size(p.WorkspaceSize, DefaultTmpSize)))
+		return append(ops, memory(GuestWorkspace, OrDefault(p.WorkspaceSize, DefaultTmpSize)))
 	}
 	return append(ops, mounts.Bind{Source: workspace, Dest: GuestWorkspace, Mode: mounts.ReadWrite})
 }
@@ -339,28 +350,6 @@ func (p Profile) binds() []mounts.Op {
 	return ops
 }
 
-// hatchSockets are read-only, which a socket can be connected to all the same,
-// so that a guest cannot change the mode of one it shares with others.
-func hatchSockets(hatches []hatch.Hatch) []mounts.Op {
-	var ops []mounts.Op
-	for _, h := range hatches {
-		ops = append(ops, mounts.Bind{Source: h.SocketPath(), Dest: hatch.GuestPath(h.Name())})
-	}
-	return ops
-}
-
-// connectorFile is the program that hatches of raw streams are reached with.
-func connectorFile(hatches []hatch.Hatch) []mounts.Op {
-	if !connector.Wanted(hatches) {
-		return nil
-	}
-	image, err := connector.Image()
-	if err != nil {
-		return nil // no stage for this architecture, so the launch fails too
-	}
-	return []mounts.Op{mounts.BindData{Dest: connector.Path, Data: string(image), Perm: mounts.Perm(0o555), Mode: mounts.ReadOnly}}
-}
-
 // list returns the limits to set.
 func (l Limits) list() []pidone.Limit {
 	var out []pidone.Limit
@@ -369,7 +358,7 @@ func (l Limits) list() []pidone.Limit {
 			out = append(out, pidone.Limit{Resource: resource, Soft: uint64(n), Hard: uint64(n)})
 		}
 	}
-	set(unix.RLIMIT_NPROC, size(l.Processes, DefaultProcesses))
+	set(unix.RLIMIT_NPROC, OrDefault(l.Processes, DefaultProcesses))
 	set(unix.RLIMIT_AS, l.AddressSpace)
 	set(unix.RLIMIT_NOFILE, l.OpenFiles)
 	set(unix.RLIMIT_FSIZE, l.FileSize)

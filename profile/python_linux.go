@@ -1,4 +1,4 @@
-package postern
+package profile
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"github.com/populationgenomics/postern-go/mounts"
 )
 
-// The code of a RunPython is a file in the guest, so that whatever Python does
+// The code of a Command is a file in the guest, so that whatever Python does
 // with a script works on it: source lines in tracebacks, inspect, the spawning
 // of multiprocessing. It is part of the launch image, and of no argv.
 //

@@ -1,9 +1,8 @@
-package postern
+package profile
 
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 	"runtime"
@@ -40,7 +39,7 @@ func (v *validator) host(field, p string) {
 	}
 }
 
-// optionalHost accepts relative paths too, as New resolves them.
+// optionalHost accepts relative paths too, which a launch resolves.
 func (v *validator) optionalHost(field, p string) {
 	if strings.IndexByte(p, 0) >= 0 {
 		v.bad(field, "%q contains a NUL byte", p)
@@ -189,11 +188,12 @@ func (p Profile) validateGuest(v *validator) {
 func (p Profile) validateSeccomp(v *validator) {
 	if _, err := seccompbpf.ForArch(runtime.GOARCH); err != nil {
 		v.errs = append(v.errs, &FieldError{"Profile.Seccomp", "has no coverage for this architecture; set NoSeccomp to do without deliberately: " + err.Error(), err})
+		return
 	}
 	if p.Seccomp == nil {
 		return
 	}
-	if _, err := p.Seccomp.Compile(); err != nil {
+	if _, err := p.Seccomp.CompileFor(runtime.GOARCH); err != nil {
 		v.errs = append(v.errs, &FieldError{"Profile.Seccomp", "cannot be compiled: " + err.Error(), err})
 	}
 }
@@ -217,6 +217,3 @@ func (v *validator) env(field string, env []string) {
 		names[name] = i
 	}
 }
-
-// isRoot reports whether HostUID and HostGID apply.
-func isRoot() bool { return os.Geteuid() == 0 }

@@ -1,4 +1,4 @@
-package postern
+package profile
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package postern
+package profile
 
 import (
 	"errors"
@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A Command is what to run in a sandbox, for [Sandbox.RunCommand] and
-// [Sandbox.StartCommand]. Most callers need only Run, RunBash and RunPython.
+// A Command is what to run in a sandbox, for its RunCommand and StartCommand.
+// Most callers need only Run, RunBash and RunPython.
 type Command struct {
 	// Args is the program, looked up along the guest's PATH if it has no
 	// slash, and its arguments. With Python it is the arguments alone.
@@ -22,7 +22,7 @@ type Command struct {
 	// Input is what standard input has. Without Input, StdinPipe and
 	// Terminal it is empty.
 	Input []byte
-	// StdinPipe makes [Process.Stdin] write to standard input.
+	// StdinPipe makes Stdin of the process write to standard input.
 	StdinPipe bool
 	// Terminal, if not nil, gives the command a pseudo-terminal of this size
 	// as its controlling terminal, input, output and error stream. The guest
@@ -46,7 +46,9 @@ func Python(code string, args ...string) Command {
 	return Command{Python: code, Args: args}
 }
 
-func (c Command) validate() error {
+// Validate returns everything about the command that no run could have,
+// joined; each is a [*FieldError].
+func (c Command) Validate() error {
 	v := validator{prefix: "Command."}
 	if len(c.Args) == 0 && c.Python == "" {
 		v.bad("Args", "is empty; it must begin with the program")
