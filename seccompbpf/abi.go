@@ -56,6 +56,15 @@ var abis = [numABIs]struct {
 // ABIs returns all covered ABIs.
 func ABIs() []ABI { return []ABI{AMD64, X32, I386, ARM64, ARM} }
 
+// machine returns the ABIs of the kernels that serve a.
+func (a ABI) machine() []ABI {
+	switch a {
+	case ARM64, ARM:
+		return []ABI{ARM64, ARM}
+	}
+	return []ABI{AMD64, X32, I386}
+}
+
 // String returns the name libseccomp and the kernel's tools use, such as "x86_64".
 func (a ABI) String() string {
 	if a >= numABIs {

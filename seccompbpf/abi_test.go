@@ -28,6 +28,9 @@ func TestForArchRefusesUncovered(t *testing.T) {
 		if !errors.Is(err, ErrUnsupportedArch) {
 			t.Errorf("ForArch(%q): %v, want ErrUnsupportedArch", name, err)
 		}
+		if f, err := Hardened().CompileFor(name); !errors.Is(err, ErrUnsupportedArch) || f != nil {
+			t.Errorf("CompileFor(%q): %v, %v, want ErrUnsupportedArch", name, f, err)
+		}
 	}
 }
 

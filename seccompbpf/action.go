@@ -49,7 +49,8 @@ func (a Action) Errno() (n uint16, ok bool) {
 // permits reports whether the kernel runs the call.
 func (a Action) permits() bool { return a == Allow || a == Log }
 
-var errnoNames = map[uint16]string{
+// errnoNames are those that policies use.
+var errnoNames = [...]string{
 	1: "EPERM", 2: "ENOENT", 13: "EACCES", 22: "EINVAL", 25: "ENOTTY", 38: "ENOSYS",
 	93: "EPROTONOSUPPORT", 95: "EOPNOTSUPP", 97: "EAFNOSUPPORT",
 }
@@ -69,8 +70,8 @@ func (a Action) String() string {
 	data := uint16(a)
 	switch a & actionMask {
 	case actionErrno:
-		if name, ok := errnoNames[data]; ok {
-			return name
+		if int(data) < len(errnoNames) && errnoNames[data] != "" {
+			return errnoNames[data]
 		}
 		return fmt.Sprintf("errno(%d)", data)
 	case Trap:

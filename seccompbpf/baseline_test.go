@@ -200,6 +200,15 @@ func compile(t *testing.T, p Policy) Filter {
 	return f
 }
 
+func compileFor(t *testing.T, p Policy, arch string) Filter {
+	t.Helper()
+	f, err := p.CompileFor(arch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

@@ -33,7 +33,7 @@ func checkLen(n int) error {
 
 // check looks at an instruction with after others behind it.
 func (in Insn) check(after int) error {
-	if _, ok := opNames[in.Code]; !ok {
+	if opName(in.Code) == "" {
 		return fmt.Errorf("code %#x is not allowed in a seccomp filter", in.Code)
 	}
 	switch in.Code {

@@ -2,6 +2,7 @@ package seccompbpf
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 )
 
@@ -9,24 +10,37 @@ import (
 // only, not on the machine. All errors wrap ErrInvalidPolicy and list everything that is
 // wrong: a syscall name that no ABI has, a condition that cannot be tested, an action that a
 // filter alone cannot carry out.
-func (p Policy) Compile() (Filter, error) {
+func (p Policy) Compile() (Filter, error) { return p.compile(ABIs()) }
+
+// CompileFor turns the policy into a filter for machines of one architecture, named as ForArch
+// takes it. It decides as the filter of Compile about the ABIs that a kernel of such a machine can
+// have: AMD64, X32 and I386, or ARM64 and ARM. It covers no others, and kills on them.
+//
+// It is shorter, which every launch gains by. Errors are those of Compile, and that of ForArch.
+func (p Policy) CompileFor(arch string) (Filter, error) {
+	native, err := ForArch(arch)
+	if err != nil {
+		return nil, err
+	}
+	return p.compile(native.machine())
+}
+
+// compile covers the ABIs given; those with the same AuditArch are neighbours.
+func (p Policy) compile(covered []ABI) (Filter, error) {
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("seccompbpf: %w %q: %w", ErrInvalidPolicy, p.Name, err)
 	}
 	// The emitter works from the end: what runs for every call comes last here and first in the
 	// filter, close to what it leads to.
 	e := newEmitter()
-	rules := p.rulesByCall()
-	arm := e.load(offNr, e.abi(p, rules, ARM))
-	i386 := e.load(offNr, e.abi(p, rules, I386))
-	arm64 := e.load(offNr, e.abi(p, rules, ARM64))
-	x32 := e.abi(p, rules, X32)
-	amd64 := e.load(offNr, e.jump(opJset, x32Bit, x32, e.abi(p, rules, AMD64)))
+	archs := e.archs(p, covered)
+	for i := len(archs) - 1; i >= 0; i-- {
+		archs[i].decide = e.load(offNr, e.search(blocks(archs[i].spans)))
+	}
 	start := e.ret(KillProcess)
-	start = e.jump(opJeq, auditARM, arm, start)
-	start = e.jump(opJeq, auditI386, i386, start)
-	start = e.jump(opJeq, auditARM64, arm64, start)
-	start = e.jump(opJeq, auditAMD64, amd64, start)
+	for i := len(archs) - 1; i >= 0; i-- {
+		start = e.jump(opJeq, archs[i].audit, archs[i].decide, start)
+	}
 	e.load(offArch, start)
 
 	f := e.filter()
@@ -45,10 +59,52 @@ const (
 	dataSize = 64
 )
 
-// A span is a run of syscall numbers with the same fate, up to the start of the next span.
+// An arch is what the ABIs with one AuditArch amount to.
+type arch struct {
+	audit  uint32
+	spans  []span // of all numbers, ascending
+	decide node
+}
+
+// A span is a run of syscall numbers with the same fate.
 type span struct {
-	start uint32
-	to    node
+	first, last uint32
+	to          node
+}
+
+// archs emits what becomes of each number once it is known.
+func (e *emitter) archs(p Policy, covered []ABI) []arch {
+	rules := p.rulesByCall()
+	unlisted, otherwise := e.ret(p.Unlisted), e.ret(p.Default)
+	var all []arch
+	for i := 0; i < len(covered); {
+		a := arch{audit: covered[i].AuditArch()}
+		next := uint32(0)
+		for ; i < len(covered) && covered[i].AuditArch() == a.audit; i++ {
+			for _, s := range p.table(covered[i]) {
+				if s.nr > next {
+					a.add(span{next, s.nr - 1, unlisted})
+				}
+				to := otherwise
+				if r := rules[s.name]; len(r) > 0 {
+					to = e.rules(r, otherwise)
+				}
+				a.add(span{s.nr, s.nr, to})
+				next = s.nr + 1
+			}
+		}
+		a.add(span{next, math.MaxUint32, unlisted})
+		all = append(all, a)
+	}
+	return all
+}
+
+func (a *arch) add(s span) {
+	if n := len(a.spans); n > 0 && a.spans[n-1].to == s.to {
+		a.spans[n-1].last = s.last
+		return
+	}
+	a.spans = append(a.spans, s)
 }
 
 // rulesByCall returns the rules that bear on each syscall which any rule bears on.
@@ -59,73 +115,62 @@ func (p Policy) rulesByCall() map[string][]Rule {
 			by[r.Syscall] = p.rulesFor(r.Syscall)
 		}
 	}
-	for name := range multiplexers {
-		by[name] = p.rulesFor(name)
+	for _, m := range multiplexers {
+		by[m.name] = p.rulesFor(m.name)
 	}
 	return by
 }
 
-// abi emits the decision about the number in A, by one ABI's table.
-func (e *emitter) abi(p Policy, rules map[string][]Rule, abi ABI) node {
-	unlisted, otherwise := e.ret(p.Unlisted), e.ret(p.Default)
-	spans := []span{{0, unlisted}}
-	add := func(start uint32, to node) {
-		last := &spans[len(spans)-1]
-		switch {
-		case last.to == to:
-		case last.start == start:
-			last.to = to
-		default:
-			spans = append(spans, span{start, to})
-		}
-	}
-	next := uint32(0)
-	for _, s := range abis[abi].table {
-		if s.nr > next {
-			add(next, unlisted)
-		}
-		if r := rules[s.name]; len(r) > 0 {
-			add(s.nr, e.rules(r, otherwise))
-		} else {
-			add(s.nr, otherwise)
-		}
-		next = s.nr + 1
-	}
-	add(next, unlisted)
-	return e.search(spans)
+// An operand is 32 bits of a call's data, under a mask. The zero operand is none.
+type operand struct{ off, mask uint32 }
+
+const allBits = 0xffffffff
+
+// A step is a place in the filter that is entered with an operand in A.
+type step struct {
+	at    node
+	reads operand
 }
 
-// search emits a balanced search for the span that A is in.
-func (e *emitter) search(s []span) node {
-	if len(s) == 1 {
-		return s[0].to
+// enter returns a place that leads to the step when A holds what it holds. A test
+// after another of the same argument loads nothing.
+func (e *emitter) enter(s step, holds operand) node {
+	if s.reads == (operand{}) || s.reads == holds {
+		return s.at
 	}
-	if len(s) == 3 && s[0].to == s[2].to && s[2].start == s[1].start+1 {
-		return e.jump(opJeq, s[1].start, s[1].to, s[0].to)
+	at := s.at
+	if s.reads.mask != allBits {
+		at = e.and(s.reads.mask, at)
+		if holds == (operand{s.reads.off, allBits}) {
+			return at
+		}
 	}
-	mid := len(s) / 2
-	low := e.search(s[:mid])
-	return e.jump(opJge, s[mid].start, e.search(s[mid:]), low)
+	return e.load(s.reads.off, at)
 }
 
-// rules emits the rules of one syscall, in order, ending in the default.
+// rules emits the rules of one syscall.
 func (e *emitter) rules(rules []Rule, otherwise node) node {
+	return e.enter(e.rule(rules, otherwise), operand{})
+}
+
+// rule emits the rules in order, ending in the default.
+func (e *emitter) rule(rules []Rule, otherwise node) step {
 	if len(rules) == 0 {
-		return otherwise
+		return step{at: otherwise}
 	}
 	r := rules[0]
+	yes := step{at: e.ret(r.Action)}
 	if len(r.When) == 0 {
-		return e.ret(r.Action)
+		return yes
 	}
-	no := e.rules(rules[1:], otherwise)
-	yes := e.ret(r.Action)
+	no := e.rule(rules[1:], otherwise)
 	for i := len(r.When) - 1; i >= 0; i-- {
 		yes = e.cond(r.When[i], yes, no)
 	}
 	return yes
 }
 
-func (e *emitter) cond(c Cond, yes, no node) node {
+func (e *emitter) cond(c Cond, yes, no step) step {
 	if c.Op == NotEqual {
 		yes, no = no, yes
 	}
@@ -135,16 +180,18 @@ func (e *emitter) cond(c Cond, yes, no node) node {
 }
 
 // half emits the comparison of 32 bits of an argument. A mask of zero is always equal.
-func (e *emitter) half(off, mask, value uint32, equal, differ node) node {
-	switch {
-	case mask == 0:
+func (e *emitter) half(off, mask, value uint32, equal, differ step) step {
+	if mask == 0 || equal == differ {
 		return equal
-	case mask == 0xffffffff:
-		return e.load(off, e.jump(opJeq, value, equal, differ))
-	case value == 0:
-		return e.load(off, e.jump(opJset, mask, differ, equal))
-	case value == mask && bits.OnesCount32(mask) == 1:
-		return e.load(off, e.jump(opJset, mask, equal, differ))
 	}
-	return e.load(off, e.and(mask, e.jump(opJeq, value, equal, differ)))
+	op, k, reads := uint16(opJeq), value, operand{off, mask}
+	switch {
+	case mask == allBits:
+	case value == 0:
+		op, k, reads.mask = opJset, mask, allBits
+		equal, differ = differ, equal
+	case value == mask && bits.OnesCount32(mask) == 1:
+		op, k, reads.mask = opJset, mask, allBits
+	}
+	return step{e.jump(op, k, e.enter(equal, reads), e.enter(differ, reads)), reads}
 }

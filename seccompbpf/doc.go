@@ -4,16 +4,20 @@
 // use, Baseline is the Python postern's. Compile turns a policy into a Filter, a program in the
 // kernel's classic BPF, whose Bytes are loaded with seccomp(2) by whoever starts the guest.
 //
-// One filter covers five ABIs: x86_64, x32, x86, aarch64 and arm. It looks at the architecture
+// A filter covers five ABIs: x86_64, x32, x86, aarch64 and arm. It looks at the architecture
 // first, because a number means another call on each of them and a 64-bit process can make
 // 32-bit calls at will. A call from any other architecture kills the process.
 //
+// CompileFor covers those that the kernel of one machine can have, and kills on the rest. Use it to
+// start a guest: what a kernel takes to install a filter goes by its length. HardenedFilter and
+// BaselineFilter are such filters, made beforehand for the machine that the program is built for.
+//
 // # What is promised
 //
-// The filter decides as Policy.Evaluate does, for every architecture, number and argument, on
-// every machine; Filter.Verdict shows what that is without a kernel. Names that no ABI has are
-// errors of Compile, never ignored. The multiplexers of x86, socketcall and ipc, are no way
-// around a rule.
+// The filter of Compile decides as Policy.Evaluate does, for every architecture, number and
+// argument, on every machine, and that of CompileFor for the ABIs it covers; Filter.Verdict shows
+// what that is without a kernel. Names that no ABI has are errors of both, never ignored. The
+// multiplexers of x86, socketcall and ipc, are no way around a rule.
 //
 // # What is not promised
 //

@@ -80,7 +80,7 @@ func (in Insn) listing(pc int) string {
 	if in.Code&srcX != 0 {
 		src = "x"
 	}
-	name := opNames[in.Code]
+	name := opName(in.Code)
 	switch in.Code {
 	case opLoad:
 		return "ld   " + fieldName(in.K)

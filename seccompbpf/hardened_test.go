@@ -172,8 +172,9 @@ var hardenedCases = []struct {
 }
 
 func TestHardenedCases(t *testing.T) {
-	p := Hardened()
-	f := compile(t, p)
+	p, withX32 := Hardened(), Hardened()
+	withX32.NoX32 = false
+	f, fX32 := compile(t, p), compile(t, withX32)
 	for _, c := range hardenedCases {
 		known := false
 		for _, abi := range ABIs() {
@@ -182,13 +183,45 @@ func TestHardenedCases(t *testing.T) {
 			}
 			known = true
 			d := on(t, abi, c.syscall, c.args...)
-			if got := f.Verdict(d); got != c.want {
+			if got := fX32.Verdict(d); got != c.want {
 				t.Errorf("%s: %s(%#x): %v, want %v", abi, c.syscall, c.args, got, c.want)
+			}
+			want := c.want
+			if abi == X32 {
+				want = ENOSYS
+			}
+			if got := f.Verdict(d); got != want {
+				t.Errorf("%s: %s(%#x): %v, want %v", abi, c.syscall, c.args, got, want)
 			}
 		}
 		if !known {
 			t.Errorf("no ABI has %s", c.syscall)
 		}
+	}
+}
+
+// Whatever a policy made from Hardened says of a call, on x32 there is none.
+func TestHardenedHasNoX32(t *testing.T) {
+	for _, p := range []Policy{
+		Hardened(), Hardened().Without("ptrace", "read"), Hardened().With(Rule{Syscall: "read", Action: Trap}),
+	} {
+		for _, f := range []Filter{compile(t, p), compileFor(t, p, "amd64")} {
+			if got := f.Verdict(on(t, AMD64, "getpid")); got != Allow {
+				t.Fatalf("%s: getpid: %v; the test proves nothing", AMD64, got)
+			}
+			for _, nr := range sweepNumbers() {
+				d := Data{Arch: auditAMD64, Nr: nr | x32Bit}
+				if got := p.Evaluate(d); got != ENOSYS {
+					t.Fatalf("number %#x: Evaluate: %v, want ENOSYS", d.Nr, got)
+				}
+				if got := f.Verdict(d); got != ENOSYS {
+					t.Fatalf("number %#x: %v, want ENOSYS", d.Nr, got)
+				}
+			}
+		}
+	}
+	if got := compile(t, Baseline()).Verdict(on(t, X32, "getpid")); got != Allow {
+		t.Errorf("Baseline: getpid on x32: %v, want allow", got)
 	}
 }
 
@@ -207,7 +240,7 @@ func TestHardenedRulesAllHaveACase(t *testing.T) {
 	}
 }
 
-// Whatever Baseline denies, Hardened denies, with the same error.
+// Whatever Baseline denies, Hardened denies, with the same error but on x32, which it does not have.
 func TestHardenedIsNoWeakerThanBaseline(t *testing.T) {
 	base, hard := compile(t, Baseline()), compile(t, Hardened())
 	denials := 0
@@ -217,8 +250,12 @@ func TestHardenedIsNoWeakerThanBaseline(t *testing.T) {
 				d := Data{Arch: arch, Nr: nr, Args: args}
 				if b := base.Verdict(d); b != Allow {
 					denials++
-					if h := hard.Verdict(d); h != b {
-						t.Fatalf("%+v: %v, Baseline says %v", d, h, b)
+					want := b
+					if arch == auditAMD64 && nr&x32Bit != 0 {
+						want = ENOSYS
+					}
+					if h := hard.Verdict(d); h != want {
+						t.Fatalf("%+v: %v, want %v; Baseline says %v", d, h, want, b)
 					}
 				}
 			}

@@ -1,7 +1,7 @@
 package seccompbpf
 
 // Instruction codes of classic BPF that the kernel allows in a seccomp filter; see bpf(4) of
-// any BSD or the kernel's filter.rst. No others exist here: the map below is the list.
+// any BSD or the kernel's filter.rst. No others exist here: the table below is the list.
 const (
 	classMask = 0x07
 	classJmp  = 0x05
@@ -41,7 +41,8 @@ const (
 	opTxa  = 0x87
 )
 
-var opNames = map[uint16]string{
+// opNames is by code. An instruction without a name is none.
+var opNames = [...]string{
 	opLoad: "ld  ", opLoadLen: "ld   len", opLoadImm: "ld  ", opLoadMem: "ld  ",
 	opLoadXLen: "ldx  len", opLoadXImm: "ldx ", opLoadXMem: "ldx ",
 	opStore: "st  ", opStoreX: "stx ",
@@ -53,4 +54,11 @@ var opNames = map[uint16]string{
 	opJa: "ja  ", opJeq: "jeq ", opJeq | srcX: "jeq ", opJgt: "jgt ", opJgt | srcX: "jgt ",
 	opJge: "jge ", opJge | srcX: "jge ", opJset: "jset", opJset | srcX: "jset",
 	opRet: "ret ", opRetA: "ret  a", opTax: "tax", opTxa: "txa",
+}
+
+func opName(code uint16) string {
+	if int(code) < len(opNames) {
+		return opNames[code]
+	}
+	return ""
 }

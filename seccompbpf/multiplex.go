@@ -1,37 +1,43 @@
 package seccompbpf
 
+import "slices"
+
 // A multiplexer is a syscall whose first argument selects another one.
 type multiplexer struct {
-	mask  uint32 // the bits of the first argument that the kernel looks at
-	calls map[string]uint32
+	name  string
+	mask  uint32         // the bits of the first argument that the kernel looks at
+	calls []syscallEntry // by what selects them
 }
 
-var multiplexers = map[string]multiplexer{
-	"socketcall": {
+var multiplexers = []multiplexer{
+	{
+		name: "socketcall",
 		mask: 0xffffffff,
-		calls: map[string]uint32{
-			"socket": 1, "bind": 2, "connect": 3, "listen": 4, "accept": 5, "getsockname": 6,
-			"getpeername": 7, "socketpair": 8, "send": 9, "recv": 10, "sendto": 11,
-			"recvfrom": 12, "shutdown": 13, "setsockopt": 14, "getsockopt": 15, "sendmsg": 16,
-			"recvmsg": 17, "accept4": 18, "recvmmsg": 19, "sendmmsg": 20,
+		calls: []syscallEntry{
+			{1, "socket"}, {2, "bind"}, {3, "connect"}, {4, "listen"}, {5, "accept"}, {6, "getsockname"},
+			{7, "getpeername"}, {8, "socketpair"}, {9, "send"}, {10, "recv"}, {11, "sendto"},
+			{12, "recvfrom"}, {13, "shutdown"}, {14, "setsockopt"}, {15, "getsockopt"}, {16, "sendmsg"},
+			{17, "recvmsg"}, {18, "accept4"}, {19, "recvmmsg"}, {20, "sendmmsg"},
 		},
 	},
-	"ipc": {
+	{
+		name: "ipc",
 		mask: 0xffff, // the upper half is a version
-		calls: map[string]uint32{
-			"semop": 1, "semget": 2, "semctl": 3, "semtimedop": 4, "msgsnd": 11, "msgrcv": 12,
-			"msgget": 13, "msgctl": 14, "shmat": 21, "shmdt": 22, "shmget": 23, "shmctl": 24,
+		calls: []syscallEntry{
+			{1, "semop"}, {2, "semget"}, {3, "semctl"}, {4, "semtimedop"}, {11, "msgsnd"}, {12, "msgrcv"},
+			{13, "msgget"}, {14, "msgctl"}, {21, "shmat"}, {22, "shmdt"}, {23, "shmget"}, {24, "shmctl"},
 		},
 	},
 }
 
-// translate turns a rule for a multiplexed call into one about the multiplexer's first argument;
-// ok is false if it has nothing to say.
+// translate turns a rule for a multiplexed call into one for the multiplexer, about its first
+// argument; ok is false if it has nothing to say.
 func (m multiplexer) translate(r Rule) (_ Rule, ok bool) {
-	nr, ok := m.calls[r.Syscall]
-	if !ok || len(r.When) > 0 && r.Action.permits() {
+	i := slices.IndexFunc(m.calls, func(c syscallEntry) bool { return c.name == r.Syscall })
+	if i < 0 || len(r.When) > 0 && r.Action.permits() {
 		return Rule{}, false
 	}
-	r.When = []Cond{{Arg: 0, Op: Equal, Mask: uint64(m.mask), Value: uint64(nr)}}
+	r.Syscall = m.name
+	r.When = []Cond{{Arg: 0, Op: Equal, Mask: uint64(m.mask), Value: uint64(m.calls[i].nr)}}
 	return r, true
 }

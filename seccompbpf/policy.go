@@ -28,6 +28,11 @@ type Policy struct {
 	// Unlisted decides about numbers that the ABI's table does not have: calls newer than this
 	// package, and numbers that were never used.
 	Unlisted Action
+
+	// NoX32 makes every number of x32 one that no table has, so that Unlisted decides whatever
+	// the rules say: with ENOSYS, as a kernel without x32. Only programs built for x32 notice.
+	// Unlisted must be a denial then.
+	NoX32 bool
 }
 
 // A Rule gives one syscall an Action, always or under conditions on its arguments.
@@ -123,11 +128,11 @@ func (p Policy) Without(syscalls ...string) Policy {
 // Evaluate returns the policy's decision about one syscall. It is the definition of what the
 // filter made by Compile does. The policy must be one that Compile accepts.
 func (p Policy) Evaluate(d Data) Action {
-	_, name, ok := Identify(d.Arch, d.Nr)
+	abi, name, ok := Identify(d.Arch, d.Nr)
 	switch {
 	case !ok:
 		return KillProcess
-	case name == "":
+	case name == "", p.NoX32 && abi == X32:
 		return p.Unlisted
 	}
 	for _, r := range p.rulesFor(name) {
@@ -136,6 +141,14 @@ func (p Policy) Evaluate(d Data) Action {
 		}
 	}
 	return p.Default
+}
+
+// table returns the calls of an ABI that the rules are about.
+func (p Policy) table(abi ABI) []syscallEntry {
+	if p.NoX32 && abi == X32 {
+		return nil
+	}
+	return abis[abi].table
 }
 
 func (r Rule) matches(args [6]uint64) bool {
@@ -150,13 +163,12 @@ func (r Rule) matches(args [6]uint64) bool {
 // rulesFor returns the rules that bear on one syscall, in order.
 func (p Policy) rulesFor(syscall string) []Rule {
 	var rules []Rule
-	mux, isMux := multiplexers[syscall]
+	mux := slices.IndexFunc(multiplexers, func(m multiplexer) bool { return m.name == syscall })
 	for _, r := range p.Rules {
 		if r.Syscall == syscall {
 			rules = append(rules, r)
-		} else if isMux {
-			if r, ok := mux.translate(r); ok {
-				r.Syscall = syscall
+		} else if mux >= 0 {
+			if r, ok := multiplexers[mux].translate(r); ok {
 				rules = append(rules, r)
 			}
 		}
@@ -191,7 +203,11 @@ func (p Policy) String() string {
 		line(r.Action, what, r.Why)
 	}
 	line(p.Default, "any other call", "")
-	line(p.Unlisted, "numbers in no table", "")
+	unlisted := "numbers in no table"
+	if p.NoX32 {
+		unlisted += " and all of x32"
+	}
+	line(p.Unlisted, unlisted, "")
 	line(KillProcess, "other architectures", "")
 	return b.String()
 }
@@ -201,11 +217,10 @@ func (p Policy) withMultiplexed() []Rule {
 	var rules []Rule
 	for _, r := range p.Rules {
 		rules = append(rules, r)
-		for name, mux := range multiplexers {
+		for _, mux := range multiplexers {
 			m, ok := mux.translate(r)
-			m.Syscall = name
 			decided := func(earlier Rule) bool {
-				return earlier.Syscall == name && (len(earlier.When) == 0 || slices.Equal(earlier.When, m.When))
+				return earlier.Syscall == mux.name && (len(earlier.When) == 0 || slices.Equal(earlier.When, m.When))
 			}
 			if ok && !slices.ContainsFunc(rules, decided) {
 				rules = append(rules, m)
@@ -241,6 +256,9 @@ func (p Policy) check() error {
 	}
 	if err := p.Unlisted.check(); err != nil {
 		errs = append(errs, fmt.Errorf("field Unlisted: %w", err))
+	}
+	if p.NoX32 && p.Unlisted.permits() {
+		errs = append(errs, fmt.Errorf("field NoX32: would let all of x32 through, as Unlisted is %v; deny one or clear the other", p.Unlisted))
 	}
 	return errors.Join(errs...)
 }

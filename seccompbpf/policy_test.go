@@ -39,7 +39,9 @@ func TestWithRulesWin(t *testing.T) {
 }
 
 func TestWithoutAllowsOnEveryABI(t *testing.T) {
-	f := compile(t, Hardened().Without("ptrace", "ioctl", "openat2", "socket"))
+	p := Hardened().Without("ptrace", "ioctl", "openat2", "socket")
+	p.NoX32 = false
+	f := compile(t, p)
 	for _, abi := range ABIs() {
 		for _, d := range []Data{
 			on(t, abi, "ptrace"), on(t, abi, "ioctl", 0, tiocsti), on(t, abi, "openat2"), on(t, abi, "socket", 40),
@@ -143,6 +145,7 @@ func TestCompileRefusesBadPolicies(t *testing.T) {
 		"needs a supervisor":       {Default: actionTrace},
 		"user-notify":              {Default: actionUser},
 		`policy "of no name"`:      {Name: "of no name", Rules: []Rule{{Syscall: ""}}},
+		"all of x32 through":       {NoX32: true, Default: EPERM, Unlisted: Log},
 		"spelling\nfield Unlisted": {Rules: []Rule{{Syscall: "x"}}, Unlisted: actionUser},
 	} {
 		f, err := p.Compile()
@@ -203,6 +206,11 @@ kill-process     other architectures
 `
 	if got := p.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	p.NoX32, p.Unlisted = true, ENOSYS
+	const line = "\nENOSYS           numbers in no table and all of x32\n"
+	if got := p.String(); !strings.Contains(got, line) {
+		t.Errorf("got\n%s\nwithout the line\n%s", got, line)
 	}
 }
 

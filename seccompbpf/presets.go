@@ -46,12 +46,14 @@ func Baseline() Policy {
 //   - Kernel surface that no guest needs: userfaultfd, vm86, modify_ldt, line disciplines and so on.
 //   - personality can be asked for, and set to the native and the 32-bit one.
 //   - Numbers that are not in the tables are ENOSYS, so a future kernel adds no opening.
+//   - All of x32 is ENOSYS, as on the many kernels that do not have it.
 //
 // It does not limit what the allowed calls can use up; that is for rlimits and cgroups.
 func Hardened() Policy {
 	p := Baseline()
 	p.Name = "hardened"
 	p.Unlisted = ENOSYS
+	p.NoX32 = true
 	p.Rules = slices.Concat(p.Rules,
 		[]Rule{
 			{"clone", []Cond{AnyBit(0, cloneNewAny)}, EPERM, "other namespaces"},

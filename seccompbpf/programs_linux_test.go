@@ -12,7 +12,7 @@ import (
 // Programs people run must not notice the filter. Baseline denies nothing that Hardened does not,
 // so the stricter one speaks for both.
 func TestProgramsRunUnderTheFilter(t *testing.T) {
-	f := compile(t, Hardened())
+	f := HardenedFilter()
 	for _, c := range []struct {
 		name  string
 		needs string
@@ -47,7 +47,7 @@ func TestProgramsRunUnderTheFilter(t *testing.T) {
 // The other way round: what a guest may not do, tried with tools that people know. Each works
 // without the filter.
 func TestToolsAreRefused(t *testing.T) {
-	f := compile(t, Hardened())
+	f := HardenedFilter()
 	for _, c := range []struct{ name, script string }{
 		{"setuid", `touch f && chmod 4755 f`},
 		{"setgid directory", `mkdir d && chmod g+s d`},
@@ -72,7 +72,7 @@ func TestToolsAreRefused(t *testing.T) {
 }
 
 func TestFilterIsInheritedAndCounted(t *testing.T) {
-	f := compile(t, Hardened())
+	f := HardenedFilter()
 	out, err := under(t, f, 0, "bash", "-c", "bash -c 'cat /proc/self/status'").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -223,7 +223,7 @@ func randomInsn(r *rand.Rand, skip int) Insn {
 func allCodes() []uint16 {
 	var codes []uint16
 	for code := range uint16(0x100) {
-		if _, ok := opNames[code]; ok {
+		if opName(code) != "" {
 			codes = append(codes, code)
 		}
 	}

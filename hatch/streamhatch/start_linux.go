@@ -88,11 +88,7 @@ const (
 )
 
 func (b *Sandbox) apply(s *nsexec.Spec) error {
-	filter, err := seccompbpf.Hardened().Compile()
-	if err != nil {
-		return err
-	}
-	s.Seccomp = []seccompbpf.Filter{filter}
+	s.Seccomp = []seccompbpf.Filter{seccompbpf.HardenedFilter()}
 	s.Namespaces = nsexec.AllNew()
 	tree := &mounts.Tree{RootSize: rootSize}
 	for _, dir := range []string{"/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache"} {
