@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/bits"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // A CapSet is a set of capabilities, capability N at bit N.
@@ -13,6 +15,8 @@ type CapSet uint64
 
 // AllCaps has every capability there is or will be.
 const AllCaps CapSet = 1<<63 - 1
+
+const capKill CapSet = 1 << unix.CAP_KILL
 
 var capNames = [...]string{
 	"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",

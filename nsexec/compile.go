@@ -60,7 +60,7 @@ type compiler struct {
 	spec    *Spec
 	monitor bool         // stay and wait for the guest: the launch replaces its caller
 	control int          // socket to the host, or -1
-	told    int          // eventfd that tells the monitor the init's PID, or 0
+	events  events       // between the launch and the monitor
 	joins   map[int]int  // namespace flag -> descriptor to join
 	oldMask stage.Mem    // the caller's signal mask
 	umask   stage.Slot   // the caller's umask
@@ -68,7 +68,7 @@ type compiler struct {
 	procfs  stage.Slot   // the caller's /proc, to be used after the root is gone
 	env     stage.Slot   // address of the environment, if it depends on the directory
 	alive   []stage.Slot // pidfds whose end is the guest's
-	ended   stage.Slot   // eventfd on which the init tells the monitor of the program's end, or 0
+	watched stage.Slot   // pidfd of the monitor, if the guest has to do with it
 	net     netns        // how the guest gets its network namespace
 }
 
@@ -86,7 +86,7 @@ func (c *compiler) compile() *stage.Program {
 	if !s.KeepFDs {
 		c.closeOthers()
 	}
-	for _, fd := range []int{c.control, c.told} {
+	for _, fd := range append(c.events.fds(), c.control) {
 		if fd > 0 {
 			c.Sys(do(DoClose), stage.CloseRange, stage.FD(fd), stage.FD(fd), stage.Imm(unix.CLOSE_RANGE_CLOEXEC))
 		}
@@ -96,21 +96,15 @@ func (c *compiler) compile() *stage.Program {
 		c.join() // while there are the rights to
 	}
 	c.hostUser()
-	x.watchParent(c)
+	x.watchMonitor(c)
 	c.namespaces()
 
 	var child stage.Label
 	switch pid := c.Slot(); {
-	case c.monitor && s.apart():
+	case c.monitor && c.forks():
 		c.net.prepare(c)
-		c.forkApart(pid, &child)
-	case c.monitor:
-		c.net.prepare(c)
-		x.prepareEnd(c)
-		pidfd := c.Slot()
-		c.ForkPidfd(pid, do(DoFork), unix.CLONE_VM|unix.CLONE_PIDFD|int64(unix.SIGCHLD), stage.SlotAddr(pidfd), &child)
-		c.net.create(c, pidfd)
-		x.monitor(c, pid)
+		c.forkForMonitor(pid, &child)
+	case c.monitor: // nothing to start
 	case n.PID != Share:
 		c.net.prepare(c)
 		c.keeper(pid, &child)
@@ -206,7 +200,8 @@ func (c *compiler) closeOthers() {
 	if c.control >= 0 { // by Start, which numbers what it gives
 		from = c.control + 1
 	}
-	given := append(slices.Collect(maps.Values(c.joins)), c.told)
+	given := slices.Collect(maps.Values(c.joins))
+	given = append(given, c.events.fds()...)
 	slices.Sort(given)
 	for _, fd := range given {
 		if fd > from {
@@ -241,6 +236,7 @@ func (c *compiler) run() {
 		cmd.EnvAt = c.env
 	}
 	x.block(c)
+	c.awaitMonitor()
 	if !s.Init && !x.reaper() {
 		x.dieWithParent(c)
 		if c.awaitsHost() {
@@ -257,7 +253,6 @@ func (c *compiler) run() {
 		AwaitHost: c.awaitsHost(),
 		Forward:   forward,
 		Linger:    s.Init && x.linger(),
-		Event:     c.ended,
 		Command:   cmd,
 		Before: func(b *stage.Builder) {
 			c.name(x.comm())
@@ -288,6 +283,9 @@ func (c *compiler) run() {
 				c.seccomp()
 			}
 		},
+	}
+	if c.events.ended != 0 {
+		in.Event = stage.FD(c.events.ended)
 	}
 	in.Emit(c.Builder)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"syscall"
-	"unsafe"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
 	"golang.org/x/sys/unix"
@@ -19,26 +18,41 @@ import (
 //
 // Standard streams and, with KeepFDs, other descriptors are passed on as they
 // are: Stdin, Stdout, Stderr, Files, ranges of IDs and Terminal are for Start.
-// Exec returns only if the launch could not begin.
+// Exec returns only if the launch could not begin. Call it on the main thread,
+// locked to it: others end with it, and a guest may be bound to its parent.
+//
+// The launch starts as a child, and this process turns into the monitor
+// meanwhile: replacing a process by another takes the kernel as long as a good
+// part of a launch does. A signal that comes before the monitor is there does
+// what it would have done before the launch. With Launcher.Forward the program
+// does not start before that.
 func Exec(s *Spec) error {
-	prog, fds, err := execProgram(s)
+	x, err := newExecution(s)
 	if err != nil {
 		return err
 	}
-	if s.apart() {
-		return execApart(s, prog, fds)
-	}
-	image, err := seal(prog)
+	defer x.events.close()
+	image, err := seal(x.prog)
 	if err != nil {
 		return err
 	}
 	defer image.Close()
-	for _, fd := range fds {
-		if _, err := unix.FcntlInt(fd, unix.F_SETFD, 0); err != nil {
+	for _, fd := range append(x.fds, x.events.fds()...) {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
 			return fmt.Errorf("pass descriptor %d to the launch: %w", fd, err)
 		}
 	}
-	return become(image, s.Launcher.comm())
+	path := fmt.Sprintf("/proc/self/fd/%d", image.Fd())
+	pid, err := syscall.ForkExec(path, []string{s.Launcher.comm()}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
+	if err != nil {
+		return &StartError{Step: "execute the launch image", On: path, Errno: errnoOf(err), Hint: execHint(errnoOf(err))}
+	}
+	monitor, err := seal(x.monitor(pid))
+	if err == nil {
+		err = become(monitor, s.Launcher.comm())
+	}
+	unix.Kill(pid, unix.SIGKILL)
+	return err
 }
 
 func seal(p *stage.Program) (*os.File, error) {
@@ -54,28 +68,23 @@ func seal(p *stage.Program) (*os.File, error) {
 func become(image *os.File, comm string) error {
 	// This also gives back the soft limit on descriptors, which the runtime
 	// has raised for itself.
-	err := syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", image.Fd()), []string{comm}, nil)
-	if err != syscall.ENOENT {
-		return &StartError{Step: "execute the launch image", Errno: errnoOf(err), Hint: execHint(errnoOf(err))}
-	}
-	// There is no /proc here, but this call needs none.
-	empty, _ := unix.BytePtrFromString("")
-	name, err := unix.BytePtrFromString(comm)
-	if err != nil {
-		return err
-	}
-	argv := [2]*byte{name}
-	var envp [1]*byte
-	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, image.Fd(), uintptr(unsafe.Pointer(empty)),
-		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&envp[0])), unix.AT_EMPTY_PATH, 0)
-	return &StartError{Step: "execute the launch image", Errno: errno, Hint: execHint(errno)}
+	path := fmt.Sprintf("/proc/self/fd/%d", image.Fd())
+	err := syscall.Exec(path, []string{comm}, nil)
+	return &StartError{Step: "execute the monitor's image", On: path, Errno: errnoOf(err), Hint: execHint(errnoOf(err))}
 }
 
-// execProgram compiles a launch for Exec and returns the descriptors of ours
-// that it uses.
-func execProgram(s *Spec) (*stage.Program, []uintptr, error) {
+// An execution is an Exec that has been compiled.
+type execution struct {
+	spec   *Spec
+	prog   *stage.Program
+	fds    []int // of ours that it uses, without the events
+	events events
+	forks  bool // the guest's first process is another than the launch's
+}
+
+func newExecution(s *Spec) (*execution, error) {
 	if err := s.Validate(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, bad := range []struct {
 		is    bool
@@ -83,43 +92,36 @@ func execProgram(s *Spec) (*stage.Program, []uintptr, error) {
 	}{{s.Launcher == nil, "Launcher"}, {s.Terminal, "Terminal"}, {s.UIDMap != nil, "UIDMap"}, {len(s.Files) > 0, "Files"},
 		{len(s.StageFiles) > 0, "StageFiles"}, {s.Stdin != nil || s.Stdout != nil || s.Stderr != nil, "Stdin"}} {
 		if bad.is {
-			return nil, nil, &SpecError{Field: bad.field, Reason: "does not go with Exec"}
+			return nil, &SpecError{Field: bad.field, Reason: "does not go with Exec"}
 		}
 	}
+	x := &execution{spec: s}
 	c := compiler{spec: s, monitor: true, control: -1, joins: map[int]int{}}
-	var fds []uintptr
 	for _, t := range s.Namespaces.types() {
 		if t.ns.file != nil {
 			c.joins[t.flag] = int(t.ns.file.Fd())
-			fds = append(fds, t.ns.file.Fd())
+			x.fds = append(x.fds, int(t.ns.file.Fd()))
 		}
 	}
-	if s.apart() {
-		told, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-		if err != nil {
-			return nil, nil, fmt.Errorf("make an eventfd for the launch: %w", err)
-		}
-		c.told = told
-		fds = append(fds, uintptr(told)) // the last one, see execApart
+	x.forks = c.forks()
+	if err := x.events.open(s, x.forks); err != nil {
+		return nil, err
 	}
-	return c.compile(), fds, nil
+	c.events = x.events
+	x.prog = c.compile()
+	return x, nil
 }
 
 // Explain returns the program that [Exec] would run if s.Launcher is set, and
 // [Start] otherwise, one operation a line.
 func (s *Spec) Explain() (string, error) {
 	if s.Launcher != nil && !s.Terminal {
-		prog, fds, err := execProgram(s)
+		x, err := newExecution(s)
 		if err != nil {
 			return "", err
 		}
-		text := prog.String()
-		if s.apart() {
-			told := int(fds[len(fds)-1])
-			unix.Close(told)
-			text += "\nmonitor:\n" + apartMonitor(s, 0, told).String()
-		}
-		return text, nil
+		defer x.events.close()
+		return x.prog.String() + "\nmonitor:\n" + x.monitor(0).String(), nil
 	}
 	prog, err := s.program()
 	if err != nil {

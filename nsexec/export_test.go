@@ -13,8 +13,12 @@ func Compile(s *Spec) (*stage.Program, error) { return s.program() }
 
 // CompileExec returns the program of a launch by Exec.
 func CompileExec(s *Spec) (*stage.Program, error) {
-	p, _, err := execProgram(s)
-	return p, err
+	x, err := newExecution(s)
+	if err != nil {
+		return nil, err
+	}
+	x.events.close()
+	return x.prog, nil
 }
 
 // StartAltered is Start with a program that has been changed behind the

@@ -94,7 +94,7 @@ func (n *netns) prepare(c *compiler) {
 	for _, event := range []stage.Slot{n.root, n.ready} {
 		c.SysTo(event, do(stepShare), stage.Eventfd2, stage.Imm(0), stage.Imm(unix.EFD_CLOEXEC))
 	}
-	if c.monitor && c.spec.apart() {
+	if c.monitor {
 		n.enter = c.Slot()
 		c.SysTo(n.enter, do(stepShare), stage.Eventfd2, stage.Imm(0), stage.Imm(unix.EFD_CLOEXEC))
 	}

@@ -5,7 +5,6 @@ package nsexec
 import (
 	"encoding/binary"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
@@ -111,15 +110,6 @@ func (x *Launcher) innerUser() bool   { return x != nil && x.InnerUser }
 func (x *Launcher) belowPID() bool    { return x != nil && x.PIDNS != nil }
 func (x *Launcher) linger() bool      { return x != nil && x.Linger && !x.DieWithParent }
 
-// prepareEnd makes what the init tells the monitor of the program's end with,
-// where it is not its own.
-func (x *Launcher) prepareEnd(c *compiler) {
-	if x.linger() && c.spec.Init {
-		c.ended = c.Slot()
-		c.SysTo(c.ended, do("watch for the end"), stage.Eventfd2, stage.Imm(0), stage.Imm(unix.EFD_CLOEXEC))
-	}
-}
-
 // unshare makes new namespaces.
 func (c *compiler) unshare(flags int) {
 	s, x := do(DoUnshare), c.spec.Launcher
@@ -180,53 +170,6 @@ func (x *Launcher) belowPIDNamespace(c *compiler) {
 	c.Place(&child)
 }
 
-// watchParent opens what the guest must watch to end with the monitor and its
-// parent. A pidfd becomes readable when the process is gone, whichever of its
-// threads forked, and there is no moment at which it misses that.
-func (x *Launcher) watchParent(c *compiler) {
-	if x == nil || !x.DieWithParent || !c.monitor {
-		return
-	}
-	s := stage.Step{Do: "watch the parent process"}
-	watch := func(pid stage.Arg) {
-		fd := c.Slot()
-		c.SysTo(fd, s, stage.PidfdOpen, pid, stage.Imm(0))
-		c.alive = append(c.alive, fd)
-	}
-	if c.spec.apart() {
-		x.watchMonitor(c)
-		return
-	}
-	self := c.Slot()
-	c.SysTo(self, s, stage.Getpid)
-	watch(self)
-	if x.Parent > 0 {
-		watch(stage.Imm(x.Parent))
-		// It was the parent all the time, so the pidfd is no other process's.
-		var ours stage.Label
-		ppid := c.Slot()
-		c.SysTo(ppid, s, stage.Getppid)
-		c.If(stage.Jeq, ppid, stage.Imm(x.Parent), &ours)
-		c.Sys(s, stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
-		c.Place(&ours)
-	}
-}
-
-// watchMonitor is watchParent where the monitor is the parent. It watches its
-// own.
-func (x *Launcher) watchMonitor(c *compiler) {
-	s := stage.Step{Do: "watch the parent process"}
-	fd, ppid := c.Slot(), c.Slot()
-	var ours stage.Label
-	monitor := stage.Imm(os.Getpid())
-	c.SysTo(fd, s, stage.PidfdOpen, monitor, stage.Imm(0))
-	c.alive = append(c.alive, fd)
-	c.SysTo(ppid, s, stage.Getppid)
-	c.If(stage.Jeq, ppid, monitor, &ours) // so the pidfd is no other process's
-	c.Sys(s, stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
-	c.Place(&ours)
-}
-
 // dieWithParent is DieWithParent for the program itself where there is no
 // namespace whose end is its end. It asks for a signal and then makes sure that
 // it did not ask too late.
@@ -255,100 +198,6 @@ func (x *Launcher) dieWithParent(c *compiler) {
 
 func (c *compiler) pdeathsig() {
 	c.Sys(stage.Step{Do: "ask to die with the parent"}, stage.Prctl, stage.Imm(unix.PR_SET_PDEATHSIG), stage.Imm(int64(unix.SIGKILL)), stage.Imm(0), stage.Imm(0), stage.Imm(0))
-}
-
-// monitor is what the process that was the launcher does while the guest runs:
-// wait for it, and perhaps for the parent and for signals to forward. Others
-// act on the monitor as they did on the launcher.
-func (x *Launcher) monitor(c *compiler, pid stage.Slot) {
-	var (
-		status = c.Slot()
-		tmp    = c.Slot()
-		polls  = c.Slots(4) // the guest, its program, the parent, signals
-		info   = c.Mem(128)
-		step   = stage.Step{Do: "wait for the guest"}
-
-		loop, ended, gone stage.Label
-	)
-	c.name(x.comm())
-	c.Sys(do(DoNoNewPrivs), stage.Prctl, stage.Imm(unix.PR_SET_NO_NEW_PRIVS), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
-	if c.spec.Namespaces.PID.fresh {
-		c.setCaps(0)
-	} // else the guest sees it, and only having more rights keeps that from tracing it
-	const pollIn, happened = unix.POLLIN << 32, -1 << 48
-	fds := polls
-	watch := func(fd stage.Arg) { c.Add(fds, fd, stage.Imm(pollIn)); fds++ }
-	if c.ended != 0 { // between two ranges, of which one may be empty
-		c.Add(tmp, c.ended, stage.Imm(-1))
-		c.Try(stage.Discard, step, stage.CloseRange, stage.Imm(3), tmp, stage.Imm(0))
-		c.Add(tmp, c.ended, stage.Imm(1))
-		c.Try(stage.Discard, step, stage.CloseRange, tmp, stage.Imm(1<<32-1), stage.Imm(0))
-	} else {
-		c.Sys(step, stage.CloseRange, stage.Imm(3), stage.Imm(1<<32-1), stage.Imm(0))
-	}
-	c.SysTo(tmp, step, stage.PidfdOpen, pid, stage.Imm(0))
-	watch(tmp)
-	if c.ended != 0 {
-		watch(c.ended)
-	}
-	if x.DieWithParent && x.Parent == 0 { // it is in another PID namespace, where it cannot be watched
-		c.pdeathsig()
-	}
-	parent := stage.Slot(0)
-	if x.DieWithParent && x.Parent > 0 {
-		parent = fds
-		c.SysTo(tmp, step, stage.PidfdOpen, stage.Imm(x.Parent), stage.Imm(0))
-		watch(tmp)
-		c.SysTo(tmp, step, stage.Getppid)
-		c.If(stage.Jne, tmp, stage.Imm(x.Parent), &gone)
-	}
-	signals := stage.Slot(0)
-	if x.Forward {
-		signals = fds
-		c.SysTo(tmp, step, stage.Signalfd4, stage.Imm(-1), stage.Blob("\xff\xff\xff\xff\xff\xff\xff\xff"), stage.Imm(8), stage.Imm(unix.SFD_CLOEXEC))
-		watch(tmp)
-	} else {
-		c.Sys(step, stage.RtSigprocmask, stage.Imm(unix.SIG_SETMASK), c.oldMask, stage.Imm(0), stage.Imm(8))
-	}
-	if fds == polls+1 { // nothing else to wait for
-		c.Place(&loop)
-		c.Try(tmp, step, stage.Wait4, pid, stage.SlotAddr(status), stage.Imm(0), stage.Imm(0))
-		c.If(stage.Jeq, tmp, stage.Imm(-int64(unix.EINTR)), &loop)
-		c.If(stage.Jlt, tmp, stage.Imm(0), &gone)
-		pidone.ExitWith(c.Builder, status, tmp)
-	} else {
-		c.Place(&loop)
-		c.Try(tmp, step, stage.Ppoll, stage.SlotAddr(polls), stage.Imm(int64(fds-polls)), stage.Imm(0), stage.Imm(0), stage.Imm(8))
-		c.If(stage.Jlt, tmp, stage.Imm(1), &loop)
-		var lingers stage.Label
-		if c.ended != 0 {
-			c.If(stage.Jset, polls+1, stage.Imm(happened), &lingers)
-		}
-		c.If(stage.Jset, polls, stage.Imm(happened), &ended)
-		if parent != 0 {
-			c.If(stage.Jset, parent, stage.Imm(happened), &gone)
-		}
-		if signals != 0 {
-			c.And(tmp, signals, stage.Imm(0x7fffffff))
-			c.Sys(step, stage.Read, tmp, info, stage.Imm(128))
-			c.Load32(tmp, info, stage.Imm(0))
-			c.If(stage.Jeq, tmp, stage.Imm(int64(unix.SIGCHLD)), &loop)
-			c.Try(stage.Discard, stage.Step{Do: "forward a signal"}, stage.Kill, pid, tmp)
-		}
-		c.Jump(&loop)
-		if c.ended != 0 {
-			c.Place(&lingers)
-			c.Sys(step, stage.Read, c.ended, stage.SlotAddr(status), stage.Imm(8))
-			c.Add(tmp, status, stage.Imm(-1))
-			c.Sys(do("exit"), stage.ExitGroup, tmp)
-		}
-		c.Place(&ended)
-		c.Try(tmp, step, stage.Wait4, pid, stage.SlotAddr(status), stage.Imm(0), stage.Imm(0))
-		c.If(stage.Jlt, tmp, stage.Imm(0), &gone)
-		pidone.ExitWith(c.Builder, status, tmp)
-	}
-	c.Place(&gone)
-	c.Sys(step, stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
 }
 
 // lock takes the read locks, which belong to the init and end with it.

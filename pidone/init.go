@@ -39,9 +39,9 @@ type Init struct {
 	// Linger makes the init outlive the command as long as anything else in
 	// the namespace lives, and the end of Control's other side; it exits with
 	// the command's status all the same. At the end of the command it adds 1 +
-	// that status to Event, an eventfd, if that is not 0.
+	// that status to Event, an eventfd, if there is one.
 	Linger bool
-	Event  stage.Slot
+	Event  stage.Arg
 	// Before runs in the init before it starts the command.
 	Before func(*stage.Builder)
 	// Detach closes, in the init once the command runs, what only the command
@@ -148,7 +148,7 @@ func (in Init) Emit(b *stage.Builder) {
 	if in.Linger {
 		code, event := b.Slot(), b.Slot()
 		exitCode(b, code, status)
-		if in.Event != 0 {
+		if in.Event != nil {
 			b.Add(event, code, stage.Imm(1))
 			b.Try(stage.Discard, step("report the command's end"), stage.Write, in.Event, stage.SlotAddr(event), stage.Imm(8))
 		}

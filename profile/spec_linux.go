@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -128,11 +127,8 @@ func (p Profile) filters() ([]seccompbpf.Filter, error) {
 	if p.Seccomp == nil {
 		return []seccompbpf.Filter{seccompbpf.HardenedFilter()}, nil
 	}
-	f, err := p.Seccomp.CompileFor(runtime.GOARCH)
-	if err != nil {
-		return nil, &FieldError{"Profile.Seccomp", "cannot be compiled: " + err.Error(), err}
-	}
-	return []seccompbpf.Filter{f}, nil
+	f, err := p.compile()
+	return []seccompbpf.Filter{f}, err
 }
 
 func (n Network) namespace() (nsexec.Namespace, error) {

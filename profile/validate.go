@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 
@@ -193,9 +194,21 @@ func (p Profile) validateSeccomp(v *validator) {
 	if p.Seccomp == nil {
 		return
 	}
-	if _, err := p.Seccomp.CompileFor(runtime.GOARCH); err != nil {
-		v.errs = append(v.errs, &FieldError{"Profile.Seccomp", "cannot be compiled: " + err.Error(), err})
+	if _, err := p.compile(); err != nil {
+		v.errs = append(v.errs, err)
 	}
+}
+
+// compile compiles the policy, unless it is one that has been compiled ahead.
+func (p Profile) compile() (seccompbpf.Filter, error) {
+	if reflect.DeepEqual(*p.Seccomp, seccompbpf.Baseline()) {
+		return seccompbpf.BaselineFilter(), nil
+	}
+	f, err := p.Seccomp.CompileFor(runtime.GOARCH)
+	if err != nil {
+		return nil, &FieldError{"Profile.Seccomp", "cannot be compiled: " + err.Error(), err}
+	}
+	return f, nil
 }
 
 func (v *validator) env(field string, env []string) {

@@ -1,0 +1,244 @@
+//go:build linux
+
+package nsexec
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"slices"
+
+	"github.com/populationgenomics/postern-go/internal/stage"
+	"github.com/populationgenomics/postern-go/pidone"
+	"golang.org/x/sys/unix"
+)
+
+// Events are the eventfds between the launch and the monitor of an Exec, or 0
+// where there is nothing to say.
+type events struct {
+	init  int // the PID of the guest's first process, if that is not the launch's own
+	up    int // the monitor takes signals from now on
+	ended int // 1 + the status of a program that may leave something behind
+}
+
+func (e *events) open(s *Spec, forks bool) error {
+	x := s.Launcher
+	for _, want := range []struct {
+		fd *int
+		is bool
+	}{{&e.init, forks}, {&e.up, x.Forward}, {&e.ended, s.Init && x.linger()}} {
+		if !want.is {
+			continue
+		}
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+		if err != nil {
+			e.close()
+			return fmt.Errorf("make an eventfd for the launch: %w", err)
+		}
+		*want.fd = fd
+	}
+	return nil
+}
+
+func (e events) fds() []int {
+	var fds []int
+	for _, fd := range []int{e.init, e.up, e.ended} {
+		if fd != 0 {
+			fds = append(fds, fd)
+		}
+	}
+	return fds
+}
+
+func (e events) close() {
+	for _, fd := range e.fds() {
+		unix.Close(fd)
+	}
+}
+
+// forks reports whether the guest's first process is another than the one the
+// launch begins as.
+func (c *compiler) forks() bool { return c.spec.Namespaces.PID != Share || c.splitsNet() }
+
+// forkForMonitor is what the launch does if it forks: start the first process
+// as its sibling, tell the monitor of it, do its part of the namespaces, and be
+// gone.
+func (c *compiler) forkForMonitor(pid stage.Slot, child *stage.Label) {
+	pidfd := c.Slot()
+	c.ForkPidfd(pid, do(DoFork), unix.CLONE_PARENT|unix.CLONE_VM|unix.CLONE_PIDFD|int64(unix.SIGCHLD), stage.SlotAddr(pidfd), child)
+	c.Sys(do("tell the monitor"), stage.Write, stage.FD(c.events.init), stage.SlotAddr(pid), stage.Imm(8))
+	c.net.create(c, pidfd)
+	c.net.joined(c, pidfd)
+	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(0))
+}
+
+// watchMonitor opens what the guest must watch to end with the monitor, which
+// watches its own parent. A pidfd becomes readable when the process is gone,
+// and there is no moment at which it misses that.
+func (x *Launcher) watchMonitor(c *compiler) {
+	if x == nil || !c.monitor || !x.DieWithParent && !x.Forward {
+		return
+	}
+	s := do("watch the monitor")
+	ppid := c.Slot()
+	var ours stage.Label
+	monitor := stage.Imm(os.Getpid())
+	c.watched = c.Slot()
+	c.SysTo(c.watched, s, stage.PidfdOpen, monitor, stage.Imm(0))
+	c.SysTo(ppid, s, stage.Getppid)
+	c.If(stage.Jeq, ppid, monitor, &ours) // so the pidfd is no other process's
+	c.Sys(s, stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
+	c.Place(&ours)
+	if x.DieWithParent {
+		c.alive = append(c.alive, c.watched)
+	}
+}
+
+// awaitMonitor waits until there is a monitor to forward signals, or never will
+// be one.
+func (c *compiler) awaitMonitor() {
+	if c.events.up == 0 {
+		return
+	}
+	step := do("wait for the monitor")
+	polls, r := c.Slots(2), c.Slot()
+	var again stage.Label
+	c.Move(polls, stage.Imm(int64(c.events.up)|unix.POLLIN<<32))
+	c.Add(polls+1, c.watched, stage.Imm(unix.POLLIN<<32))
+	c.Place(&again)
+	c.Try(r, step, stage.Ppoll, stage.SlotAddr(polls), stage.Imm(2), stage.Imm(0), stage.Imm(0), stage.Imm(8))
+	c.If(stage.Jlt, r, stage.Imm(1), &again)
+	c.Try(stage.Discard, step, stage.Close, stage.FD(c.events.up))
+	if !c.spec.Launcher.DieWithParent {
+		c.Try(stage.Discard, step, stage.Close, c.watched)
+	}
+}
+
+// monitor is the program this process turns into: it waits for the guest of
+// the launch that the process pid has begun, and perhaps for its own parent and
+// for signals to forward. Others act on it as they did on the launcher.
+func (e *execution) monitor(pid int) *stage.Program {
+	const (
+		pollIn   = unix.POLLIN << 32
+		happened = -1 << 48
+		nobody   = 1<<32 - 1 // poll passes over a negative number
+	)
+	x, ev := e.spec.Launcher, e.events
+	b := &stage.Builder{}
+	var (
+		init, status, tmp = b.Slot(), b.Slot(), b.Slot()
+		polls             = b.Slots(5)
+		children, parent  = polls, polls + 1
+		first, ended      = polls + 2, polls + 3
+		signals, others   = polls + 4, b.Slot()
+		info              = b.Mem(128)
+		old               = b.Mem(8)
+		step              = do("wait for the guest")
+		loop, more, child stage.Label
+		gone              stage.Label
+	)
+	pidone.BlockSignals(b, old)
+	b.Sys(do(DoNoNewPrivs), stage.Prctl, stage.Imm(unix.PR_SET_NO_NEW_PRIVS), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+	b.Sys(doOn(DoName, x.comm()), stage.Prctl, stage.Imm(unix.PR_SET_NAME), stage.Str(x.comm()), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+	if e.spec.Namespaces.PID.fresh {
+		keep := permitted() & capKill // the guest may be of another user
+		b.Sys(do(DoCaps), stage.Capset, capHeader(), capData(keep, keep, 0))
+	} // else the guest sees it, and only having more rights keeps that from tracing it
+	closeAllBut(b, ev.fds())
+
+	for _, p := range []stage.Slot{children, parent, first, ended, signals, others} {
+		b.Move(p, stage.Imm(nobody))
+	}
+	watch := func(dst stage.Slot, fd stage.Arg) { b.Add(dst, fd, stage.Imm(pollIn)) }
+	chld := stage.Blob("\x00\x00\x01\x00\x00\x00\x00\x00")
+	rest := stage.Blob("\xff\xff\xfe\xff\xff\xff\xff\xff")
+	b.SysTo(tmp, step, stage.Signalfd4, stage.Imm(-1), chld, stage.Imm(8), stage.Imm(unix.SFD_CLOEXEC))
+	watch(children, tmp)
+	if x.DieWithParent && x.Parent > 0 {
+		b.SysTo(tmp, step, stage.PidfdOpen, stage.Imm(x.Parent), stage.Imm(0))
+		watch(parent, tmp)
+		b.SysTo(tmp, step, stage.Getppid)
+		b.If(stage.Jne, tmp, stage.Imm(x.Parent), &gone)
+	} else if x.DieWithParent { // it is in another PID namespace, where it cannot be watched
+		b.Sys(do("ask to die with the parent"), stage.Prctl, stage.Imm(unix.PR_SET_PDEATHSIG), stage.Imm(int64(unix.SIGKILL)), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+	}
+	if ev.ended != 0 {
+		watch(ended, stage.FD(ev.ended))
+	}
+	if x.Forward {
+		b.SysTo(tmp, step, stage.Signalfd4, stage.Imm(-1), rest, stage.Imm(8), stage.Imm(unix.SFD_CLOEXEC))
+		watch(others, tmp)
+		b.Sys(step, stage.Write, stage.FD(ev.up), stage.Blob("\x01\x00\x00\x00\x00\x00\x00\x00"), stage.Imm(8))
+	} else { // signals do to the monitor what they did to the launcher
+		b.Sys(step, stage.RtSigprocmask, stage.Imm(unix.SIG_SETMASK), old, stage.Imm(0), stage.Imm(8))
+		b.Sys(step, stage.RtSigprocmask, stage.Imm(unix.SIG_BLOCK), chld, stage.Imm(0), stage.Imm(8))
+	}
+	if e.forks {
+		watch(first, stage.FD(ev.init))
+	} else {
+		b.Move(init, stage.Imm(pid))
+		b.Move(signals, others)
+	}
+
+	// Children that have ended by now are not reported any more.
+	b.Jump(&more)
+	b.Place(&loop)
+	b.Try(tmp, step, stage.Ppoll, stage.SlotAddr(polls), stage.Imm(5), stage.Imm(0), stage.Imm(0), stage.Imm(8))
+	b.If(stage.Jlt, tmp, stage.Imm(1), &loop)
+	b.If(stage.Jset, parent, stage.Imm(happened), &gone)
+	when := func(poll stage.Slot, f func()) {
+		var not stage.Label
+		b.And(tmp, poll, stage.Imm(happened))
+		b.If(stage.Jeq, tmp, stage.Imm(0), &not)
+		f()
+		b.Place(&not)
+	}
+	when(ended, func() { // whatever else is left is on its own
+		b.Sys(step, stage.Read, stage.FD(ev.ended), stage.SlotAddr(status), stage.Imm(8))
+		b.Add(tmp, status, stage.Imm(-1))
+		b.Sys(do("exit"), stage.ExitGroup, tmp)
+	})
+	when(first, func() { // only now is there somebody to pass signals to
+		b.Sys(step, stage.Read, stage.FD(ev.init), stage.SlotAddr(init), stage.Imm(8))
+		b.Move(first, stage.Imm(nobody))
+		b.Move(signals, others)
+		b.Jump(&loop)
+	})
+	when(signals, func() {
+		b.And(tmp, signals, stage.Imm(0x7fffffff))
+		b.Sys(step, stage.Read, tmp, info, stage.Imm(128))
+		b.Load32(tmp, info, stage.Imm(0))
+		b.Try(stage.Discard, do("forward a signal"), stage.Kill, init, tmp)
+		b.Jump(&loop)
+	})
+	b.And(tmp, children, stage.Imm(0x7fffffff))
+	b.Sys(step, stage.Read, tmp, info, stage.Imm(128))
+	b.Place(&more)
+	b.Try(tmp, step, stage.Wait4, stage.Imm(-1), stage.SlotAddr(status), stage.Imm(unix.WNOHANG), stage.Imm(0))
+	b.If(stage.Jlt, tmp, stage.Imm(1), &loop)
+	if e.forks {
+		b.If(stage.Jne, tmp, stage.Imm(pid), &child)
+		b.If(stage.Jeq, status, stage.Imm(0), &more) // the launch has done its part
+	} else {
+		b.If(stage.Jne, tmp, stage.Imm(pid), &more) // a child from before this program's time
+	}
+	b.Place(&child)
+	pidone.ExitWith(b, status, tmp)
+
+	b.Place(&gone)
+	b.Place(&b.Fail)
+	b.Sys(do("exit"), stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
+	return b.Program()
+}
+
+// closeAllBut closes the descriptors from 3 up but those given.
+func closeAllBut(b *stage.Builder, keep []int) {
+	from := 3
+	for _, fd := range slices.Sorted(slices.Values(keep)) {
+		if fd > from {
+			b.Try(stage.Discard, do(DoClose), stage.CloseRange, stage.Imm(from), stage.Imm(fd-1), stage.Imm(0))
+		}
+		from = fd + 1
+	}
+	b.Try(stage.Discard, do(DoClose), stage.CloseRange, stage.Imm(from), stage.Imm(math.MaxUint32), stage.Imm(0))
+}
