@@ -221,7 +221,10 @@ func (c *compiler) run() {
 		Setup:  c.beforeExec,
 	}
 	if s.SignalMask {
-		cmd.SignalMask = c.oldMask
+		mask := c.Slot()
+		c.Load64(mask, c.oldMask, stage.Imm(0))
+		c.And(mask, mask, stage.Imm(^(1 << (int64(unix.SIGCHLD) - 1))))
+		cmd.SignalMask = stage.SlotAddr(mask)
 	}
 	if x != nil {
 		cmd.Prefix, cmd.Status = x.ExecPrefix, x.ExecStatus

@@ -27,6 +27,8 @@ import (
 // what it would have done before the launch. With Launcher.Forward the program
 // does not start before that.
 func Exec(s *Spec) error {
+	streams, done := plugStreams()
+	defer done()
 	x, err := newExecution(s)
 	if err != nil {
 		return err
@@ -43,7 +45,7 @@ func Exec(s *Spec) error {
 		}
 	}
 	path := fmt.Sprintf("/proc/self/fd/%d", image.Fd())
-	pid, err := syscall.ForkExec(path, []string{s.Launcher.comm()}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
+	pid, err := syscall.ForkExec(path, []string{s.Launcher.comm()}, &syscall.ProcAttr{Files: streams})
 	if err != nil {
 		return &StartError{Step: "execute the launch image", On: path, Errno: errnoOf(err), Hint: execHint(errnoOf(err))}
 	}
@@ -53,6 +55,28 @@ func Exec(s *Spec) error {
 	}
 	unix.Kill(pid, unix.SIGKILL)
 	return err
+}
+
+// plugStreams returns the standard streams to pass on. Those that are closed
+// stay so for the guest; here something has to be in their place, which a
+// descriptor of the launch would take otherwise.
+func plugStreams() (streams []uintptr, done func()) {
+	streams = []uintptr{0, 1, 2}
+	var plugs []int
+	for fd := range streams {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != unix.EBADF {
+			continue
+		}
+		streams[fd] = ^uintptr(0)
+		if plug, err := unix.Eventfd(0, unix.EFD_CLOEXEC); err == nil { // the lowest free number
+			plugs = append(plugs, plug)
+		}
+	}
+	return streams, func() {
+		for _, fd := range plugs {
+			unix.Close(fd)
+		}
+	}
 }
 
 func seal(p *stage.Program) (*os.File, error) {

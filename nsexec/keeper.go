@@ -45,7 +45,12 @@ func (c *compiler) keeper(pid stage.Slot, child *stage.Label) {
 	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(0))
 
 	c.Place(&unannounced) // who it is has to be known, or nobody could reap it
+	op, errno := c.Slot(), c.Slot() // the init's own failures go to the same slots
+	c.Move(op, stage.FailedOp)
+	c.Move(errno, stage.FailedErrno)
 	pidone.SendRecord(c.Builder, c.control, stage.Started, pid, stage.Imm(0))
+	c.Move(stage.FailedOp, op)
+	c.Move(stage.FailedErrno, errno)
 	c.Jump(&c.Fail)
 }
 

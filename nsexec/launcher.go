@@ -97,11 +97,12 @@ func (x *Launcher) comm() string {
 }
 
 // failure words a failed step for the program to print.
-func (x *Launcher) failure(s stage.Step) string {
+func (x *Launcher) failure(text []byte, s stage.Step) []byte {
+	text = append(text, x.Prefix...)
 	if x.Phrase == nil {
-		return x.Prefix + s.String()
+		return append(text, s.String()...)
 	}
-	return x.Prefix + x.Phrase(s.Do, s.On)
+	return append(text, x.Phrase(s.Do, s.On)...)
 }
 
 func (x *Launcher) announces() bool   { return x != nil && x.Announce != nil }
@@ -261,28 +262,37 @@ func (x *Launcher) block(c *compiler) {
 	c.Try(stage.Discard, do(DoBlock), stage.Close, stage.FD(*x.Block))
 }
 
+// errnoTexts is what follows a failed step, for every errno: words with the
+// place and the length of each text, the last errno's first, and the texts. An
+// errno is negative where it is looked up.
+func errnoTexts() (texts stage.Blob, first int) {
+	const maxErrno = 133
+	b := make([]byte, 4*(maxErrno+1), 6<<10)
+	for e := range maxErrno + 1 {
+		at := len(b)
+		b = append(b, ": "...)
+		b = pidone.AppendErrnoText(b, unix.Errno(e))
+		b = append(b, '\n')
+		binary.LittleEndian.PutUint32(b[4*(maxErrno-e):], uint32(at<<8|len(b)-at))
+	}
+	return stage.Blob(b), 4 * maxErrno
+}
+
 // reportFailure prints the failed step and its errno and exits.
 func (c *compiler) reportFailure() {
-	const maxErrno = 133
-	var rows stage.Vec // row -N of the table is errno N, as the slot has it
-	for e := maxErrno; e >= 0; e-- {
-		text := ": " + pidone.ErrnoText(unix.Errno(e)) + "\n"
-		rows = append(rows, stage.Str(text), stage.Imm(len(text)))
-	}
 	iov := c.Slots(4)
 	at := c.Slot()
 	c.Shr(at, stage.FailedOp, stage.Imm(2))
 	c.Load64(iov, at, stage.OpTable{})
 	c.Add(at, at, stage.Imm(8))
 	c.Load64(iov+1, at, stage.OpTable{})
-	c.Move(at, stage.FailedErrno)
-	for range 4 { // times the size of a row
-		c.Add(at, at, at)
-	}
-	last := stage.At{Base: rows, Off: 16 * maxErrno}
-	c.Load64(iov+2, at, last)
-	c.Add(at, at, stage.Imm(8))
-	c.Load64(iov+3, at, last)
+	texts, first := errnoTexts()
+	c.Add(at, stage.FailedErrno, stage.FailedErrno)
+	c.Add(at, at, at) // times the size of a word
+	c.Load32(at, at, stage.At{Base: texts, Off: first})
+	c.And(iov+3, at, stage.Imm(0xff))
+	c.Shr(at, at, stage.Imm(8))
+	c.Add(iov+2, at, texts)
 	// A text that ends its line needs no errno behind it.
 	var whole stage.Label
 	count := c.Slot()

@@ -141,7 +141,10 @@ func (e *execution) monitor(pid int) *stage.Program {
 	b.Sys(do(DoNoNewPrivs), stage.Prctl, stage.Imm(unix.PR_SET_NO_NEW_PRIVS), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
 	b.Sys(doOn(DoName, x.comm()), stage.Prctl, stage.Imm(unix.PR_SET_NAME), stage.Str(x.comm()), stage.Imm(0), stage.Imm(0), stage.Imm(0))
 	if e.spec.Namespaces.PID.fresh {
-		keep := permitted() & capKill // the guest may be of another user
+		var keep CapSet
+		if e.spec.HostUser != nil && x.Forward { // the guest is another user's
+			keep = permitted() & capKill
+		}
 		b.Sys(do(DoCaps), stage.Capset, capHeader(), capData(keep, keep, 0))
 	} // else the guest sees it, and only having more rights keeps that from tracing it
 	closeAllBut(b, ev.fds())

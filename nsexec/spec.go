@@ -99,8 +99,8 @@ type Spec struct {
 	Limits []pidone.Limit
 	// Umask is the program's; nil keeps the caller's.
 	Umask *uint32
-	// SignalMask keeps the caller's blocked signals blocked in the program,
-	// instead of none.
+	// SignalMask keeps the caller's blocked signals blocked in the program, all
+	// but SIGCHLD, instead of none.
 	SignalMask bool
 
 	// Launcher has what only a launcher program asks for. A library leaves it

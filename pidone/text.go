@@ -8,31 +8,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cTexts are the errnos whose Go text is not the C library's with a small
-// first letter.
-var cTexts = map[unix.Errno]string{
-	unix.EIO:     "Input/output error",
-	unix.ENXIO:   "No such device or address",
-	unix.E2BIG:   "Argument list too long",
-	unix.ENOTTY:  "Inappropriate ioctl for device",
-	unix.EILSEQ:  "Invalid or incomplete multibyte or wide character",
-	unix.ERANGE:  "Numerical result out of range",
-	unix.EDOM:    "Numerical argument out of domain",
-	unix.ENOTSUP: "Operation not supported",
-	unix.EXDEV:   "Invalid cross-device link",
+// cText returns the C library's text where it is not Go's with a large first
+// letter.
+func cText(e unix.Errno) string {
+	switch e {
+	case unix.EIO:
+		return "Input/output error"
+	case unix.ENXIO:
+		return "No such device or address"
+	case unix.E2BIG:
+		return "Argument list too long"
+	case unix.ENOTTY:
+		return "Inappropriate ioctl for device"
+	case unix.EILSEQ:
+		return "Invalid or incomplete multibyte or wide character"
+	case unix.ERANGE:
+		return "Numerical result out of range"
+	case unix.EDOM:
+		return "Numerical argument out of domain"
+	case unix.ENOTSUP:
+		return "Operation not supported"
+	case unix.EXDEV:
+		return "Invalid cross-device link"
+	}
+	return ""
 }
 
 // ErrnoText is the C library's text for an errno, which programs that call a
 // launcher look for.
-func ErrnoText(e unix.Errno) string {
-	if t, ok := cTexts[e]; ok {
-		return t
+func ErrnoText(e unix.Errno) string { return string(AppendErrnoText(nil, e)) }
+
+// AppendErrnoText appends it.
+func AppendErrnoText(b []byte, e unix.Errno) []byte {
+	if t := cText(e); t != "" {
+		return append(b, t...)
 	}
-	t := e.Error()
-	if t != "" && t[0] >= 'a' && t[0] <= 'z' {
-		t = string(t[0]-'a'+'A') + t[1:]
+	at := len(b)
+	b = append(b, e.Error()...)
+	if len(b) > at && b[at] >= 'a' && b[at] <= 'z' {
+		b[at] -= 'a' - 'A'
 	}
-	return t
+	return b
 }
 
 var limitNames = [...]string{

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -16,6 +18,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"unicode/utf8"
@@ -69,8 +72,10 @@ func TestOpen(t *testing.T) {
 			t.Error("a closed workspace has files")
 		}
 	})
-	t.Run("286 an unreachable workspace is closed by the collector", func(t *testing.T) {
-		_, dir := newWorkspace(t)
+	t.Run("286 an unreachable workspace is closed by the collector, with a warning", func(t *testing.T) {
+		closed, dir := newWorkspace(t)
+		must(t, closed.Close())
+		warnings := defaultLog(t)
 		held := func() bool {
 			for _, fd := range openFDs() {
 				if strings.HasSuffix(fd, "="+dir) {
@@ -90,13 +95,50 @@ func TestOpen(t *testing.T) {
 		}()
 		for range 1000 {
 			runtime.GC()
-			if len(openFDs()) <= before {
-				return
+			if len(openFDs()) <= before && warnings.String() != "" {
+				break
 			}
 			runtime.Gosched()
 		}
-		t.Error("the descriptor is still open")
+		if held() {
+			t.Error("the descriptor is still open")
+		}
+		// There is nothing to say of the one that was closed.
+		if w := warnings.String(); strings.Count(w, "\n") != 1 || !strings.Contains(w, "level=WARN") || !strings.Contains(w, "workspace="+dir) {
+			t.Errorf("warnings: %q", w)
+		}
 	})
+}
+
+// defaultLog has the default logger write to a buffer until the test ends.
+func defaultLog(t *testing.T) *lockedBuffer {
+	logger, out, flags := slog.Default(), log.Writer(), log.Flags()
+	t.Cleanup(func() {
+		slog.SetDefault(logger)
+		log.SetOutput(out)
+		log.SetFlags(flags)
+	})
+	b := &lockedBuffer{}
+	slog.SetDefault(slog.New(slog.NewTextHandler(b, nil)))
+	return b
+}
+
+// lockedBuffer is a buffer that cleanups write to from a goroutine of the runtime's.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 // everyMethod calls all that take a name, and gives the errors.

@@ -3,7 +3,9 @@ package workspace
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,12 +15,13 @@ import (
 // used by several goroutines at once.
 //
 // A Workspace that becomes unreachable without [Workspace.Close] is closed by the
-// garbage collector, some time later.
+// garbage collector, some time later, with a warning to [slog.Default].
 type Workspace struct {
-	dir  string
-	root *os.File
-	raw  syscall.RawConn
-	r    *resolver
+	dir     string
+	root    *os.File
+	raw     syscall.RawConn
+	r       *resolver
+	cleanup runtime.Cleanup
 }
 
 // Open opens an existing directory as a workspace. Symbolic links in dir itself,
@@ -37,12 +40,18 @@ func Open(dir string) (*Workspace, error) {
 		root.Close()
 		return nil, &fs.PathError{Op: "open workspace", Path: dir, Err: err}
 	}
-	return &Workspace{dir, root, raw, r}, nil
+	w := &Workspace{dir: dir, root: root, raw: raw, r: r}
+	w.cleanup = runtime.AddCleanup(w, func(root *os.File) {
+		slog.Warn("a workspace was not closed; it is closed now", "workspace", root.Name())
+		root.Close()
+	}, root)
+	return w, nil
 }
 
 // Close releases the workspace; methods called later fail with [ErrClosed]. Files
 // opened from it stay open. Closing twice is no error.
 func (w *Workspace) Close() error {
+	w.cleanup.Stop()
 	if err := w.root.Close(); err != nil && !errors.Is(err, fs.ErrClosed) {
 		return wrap("close", "", err)
 	}

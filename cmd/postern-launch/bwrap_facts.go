@@ -81,11 +81,22 @@ func userNamespacesEnabled() bool {
 	if !exists("/proc/self/ns/user") {
 		return false
 	}
-	if on, err := os.ReadFile("/sys/module/user_namespace/parameters/enable"); err == nil && strings.HasPrefix(string(on), "N") {
+	if setting("/sys/module/user_namespace/parameters/enable") == "N" {
 		return false
 	}
-	limit, err := os.ReadFile("/proc/sys/user/max_user_namespaces")
-	return err != nil || string(limit) != "0\n"
+	return setting("/proc/sys/user/max_user_namespaces") != "0"
+}
+
+// setting reads a file of the kernel's with one word, or nothing if it cannot.
+func setting(path string) string {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	var b [64]byte
+	n, _ := unix.Read(fd, b[:])
+	return strings.TrimSpace(string(b[:max(n, 0)]))
 }
 
 // terminalName is ttyname: the path of the terminal a descriptor is open on.

@@ -4,7 +4,6 @@ package main
 
 import (
 	"io"
-	"os"
 	"slices"
 	"strconv"
 
@@ -28,7 +27,7 @@ func inherited() *inheritedFDs {
 			f.open = append(f.open, fd)
 		}
 	}
-	dir, err := os.Open("/proc/self/fd")
+	names, err := openNumbers()
 	if err != nil { // no /proc: try the numbers
 		var rl unix.Rlimit
 		last := uint64(1 << 16)
@@ -41,8 +40,6 @@ func inherited() *inheritedFDs {
 		f.all = slices.Clone(f.open)
 		return &f
 	}
-	names, _ := dir.Readdirnames(-1)
-	dir.Close()
 	for _, n := range names {
 		if fd, err := strconv.Atoi(n); err == nil {
 			check(fd)
@@ -51,6 +48,24 @@ func inherited() *inheritedFDs {
 	slices.Sort(f.open)
 	f.all = slices.Clone(f.open)
 	return &f
+}
+
+// openNumbers lists /proc/self/fd without the runtime's poller, which would take
+// descriptors of its own and longer than all the rest.
+func openNumbers() (names []string, err error) {
+	dir, err := unix.Open("/proc/self/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	buf := make([]byte, 4096)
+	for {
+		n, err := unix.ReadDirent(dir, buf)
+		if err != nil || n == 0 {
+			return names, err
+		}
+		_, _, names = unix.ParseDirent(buf[:n], -1, names)
+	}
 }
 
 func (f *inheritedFDs) has(fd int) bool { return fd <= 2 || slices.Contains(f.open, fd) }

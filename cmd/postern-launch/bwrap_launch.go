@@ -177,26 +177,31 @@ func (l *bwrapLauncher) stay() int {
 	}
 	x.ForeignMaps = l.cmd.UserNSBlockFD != nil
 	x.Announce = l.announce // once the launch has its own copies of all descriptors
-	dieAsAsked()
 	if l.cmd.RemoveMountpoints {
 		x.Linger = false // what lives on would lose its mounts
 		made := makeMountpoints(s.Mounts.Ops)
 		defer made.remove()
 	}
+	// Before the launch, because the command can run before the launch is known
+	// to be done. One that waits for somebody must end by a signal meanwhile.
+	waits := x.Block != nil || l.cmd.UserNSBlockFD != nil
 	var caught chan os.Signal
-	if x.Forward {
-		caught = catchAll()
+	if !waits {
+		caught = l.catch()
 	}
 	p, err := nsexec.Start(s)
 	if err != nil {
 		return l.fail(err)
+	}
+	if waits {
+		caught = l.catch()
 	}
 	var ended <-chan unix.Signal
 	switch {
 	case x.Forward:
 		passOn(caught, p)
 	case l.cmd.RemoveMountpoints:
-		ended = endTogether(p)
+		ended = endTogether(caught, p)
 	}
 	st, err := p.Wait(context.Background())
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 
 	"github.com/populationgenomics/postern-go/compat/bwrapflags"
@@ -22,10 +21,6 @@ type bwrapLauncher struct {
 	fds    *inheritedFDs
 	cmd    *bwrapflags.Command
 }
-
-// Signals that ask for the parent's death, and namespaces, belong to threads:
-// everything is done from the one that stays.
-func init() { runtime.LockOSThread() }
 
 // bwrapMain does what bwrap does with this command line, and returns the exit
 // status if there is anybody left to exit.

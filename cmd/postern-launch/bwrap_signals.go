@@ -5,55 +5,40 @@ package main
 import (
 	"os"
 	"os/signal"
-	"unsafe"
 
 	"github.com/populationgenomics/postern-go/nsexec"
 	"golang.org/x/sys/unix"
 )
 
-// dieAsAsked makes SIGQUIT end this process as it ends any other program, and
-// not with the traceback that the Go runtime would print.
-func dieAsAsked() {
-	c := make(chan os.Signal, 1)
-	signal.Notify(c, unix.SIGQUIT)
-	go func() {
-		<-c
-		dieBy(unix.SIGQUIT)
-	}()
-}
-
-// dieBy ends this process by a signal.
-func dieBy(sig unix.Signal) {
-	var action [32]byte // SIG_DFL
-	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
-	unix.Kill(unix.Getpid(), sig)
+// catch keeps the signals that come, for passOn or endTogether.
+func (l *bwrapLauncher) catch() chan os.Signal {
+	c := make(chan os.Signal, 64)
+	switch {
+	case l.cmd.Spec.Launcher.Forward:
+		withHandlers()
+		for n := unix.Signal(1); n <= lastSignal; n++ {
+			if passable(n) && !signal.Ignored(n) { // which the command inherits
+				signal.Notify(c, n)
+			}
+		}
+	case l.cmd.RemoveMountpoints:
+		withHandlers()
+		signal.Notify(c, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
+	}
+	return c
 }
 
 // endTogether lets a signal that would end this process end the guest first,
 // so that there is somebody left to clean up. It returns what tells the signal,
 // if there was one.
-func endTogether(p *nsexec.Process) <-chan unix.Signal {
-	c := make(chan os.Signal, 1)
+func endTogether(c chan os.Signal, p *nsexec.Process) <-chan unix.Signal {
 	ended := make(chan unix.Signal, 1)
-	signal.Notify(c, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
 	go func() {
 		sig, _ := (<-c).(unix.Signal)
 		ended <- sig
 		p.Signal(unix.SIGKILL)
 	}()
 	return ended
-}
-
-// catchAll keeps the signals that come, for passOn. It begins before the
-// launch, because the command can run before the launch is known to be done.
-func catchAll() chan os.Signal {
-	c := make(chan os.Signal, 64)
-	for n := unix.Signal(1); n <= 64; n++ {
-		if passable(n) && !signal.Ignored(n) { // which the command inherits
-			signal.Notify(c, n)
-		}
-	}
-	return c
 }
 
 // passOn passes on to the guest what has been caught and what comes, signals

@@ -42,6 +42,7 @@ func runInTerminal(s *nsexec.Spec) (int, error) {
 	defer unix.IoctlSetTermios(tty, unix.TCSETSW, before)
 
 	signals := make(chan os.Signal, 8)
+	withHandlers()
 	signal.Notify(signals, unix.SIGWINCH, unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT)
 	defer signal.Stop(signals)
 	resize(tty, master)

@@ -8,9 +8,9 @@ type Builder struct {
 	// must be placed before the program is built.
 	Fail Label
 
-	// Texts, when set, phrases every step for programs that print their own
+	// Texts, when set, appends the phrase for a step, for programs that print their own
 	// failures through [OpTable].
-	Texts func(Step) string
+	Texts func([]byte, Step) []byte
 
 	ops  []Op
 	args []Arg

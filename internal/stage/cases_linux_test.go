@@ -471,7 +471,7 @@ func syscallCases() []testCase {
 // selfReport is a program that prints its own error, as the ones without a
 // host to report to do.
 func selfReport(b *Builder) {
-	b.Texts = func(s Step) string { return "cannot " + s.String() + "\n" }
+	b.Texts = func(b []byte, s Step) []byte { return append(b, "cannot "+s.String()+"\n"...) }
 	for range 5 {
 		b.Sys(Step{"say", "nothing"}, Write, Imm(1), Str(""), Imm(0))
 	}

@@ -214,33 +214,20 @@ func (l *linker) opTable(p *Program) (uint64, error) {
 	if p.texts == nil {
 		return 0, errors.New("uses OpTable, but the builder has no Texts")
 	}
-	texts := make(map[Step][2]uint64)
 	rows := make([]uint64, 0, 2*len(p.Ops))
-	empty, _ := l.value(p, Str(""))
-	var (
-		last = Step{Do: "\x00"} // no step's
-		row  [2]uint64
-	)
+	last := Step{Do: "\x00"} // no step's
+	var at, size uint64
 	for i := range p.Ops {
 		if p.Ops[i].OnErr == nil && !p.Ops[i].names() {
-			rows = append(rows, empty, 0)
+			rows = append(rows, l.here(), 0)
 			continue
 		}
 		if s := p.Ops[i].Step; s != last { // neighbours share theirs
-			last = s
-			if known, ok := texts[s]; ok {
-				row = known
-			} else {
-				text := p.texts(s)
-				at, err := l.value(p, Str(text))
-				if err != nil {
-					return 0, err
-				}
-				row = [2]uint64{at, uint64(len(text))}
-				texts[s] = row
-			}
+			last, at = s, l.here()
+			l.out = p.texts(l.out, s)
+			size = l.here() - at
 		}
-		rows = append(rows, row[0], row[1])
+		rows = append(rows, at, size)
 	}
 	v := l.align()
 	for _, w := range rows {

@@ -180,7 +180,7 @@ func TestOperandsOfAnySize(t *testing.T) {
 	for arch := range arches {
 		for range 300 {
 			var b Builder
-			b.Texts = func(s Step) string { return "cannot " + s.String() }
+			b.Texts = func(b []byte, s Step) []byte { return append(b, "cannot "+s.String()...) }
 			for i := range 1 + rnd.IntN(5) {
 				b.Sys(Step{fmt.Sprint("step ", i), bytesOf(50)}, Write, arg(0), arg(0))
 			}
@@ -237,7 +237,7 @@ func readBack(p *Program, image []byte, a Arg, v uint64) error {
 			row := constant(image, v)[16*i:]
 			text := ""
 			if op.OnErr != nil {
-				text = p.texts(op.Step)
+				text = string(p.texts(nil, op.Step))
 			}
 			if n := word(row, 1); n != uint64(len(text)) {
 				return fmt.Errorf("text of operation %d has %d bytes, want %d", i, n, len(text))

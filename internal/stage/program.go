@@ -123,5 +123,5 @@ func (op *Op) names() bool { return op.Kind == Add && op.Step != Step{} }
 type Program struct {
 	Ops   []Op
 	mem   int // bytes of writable memory behind the slots
-	texts func(Step) string
+	texts func([]byte, Step) []byte
 }
