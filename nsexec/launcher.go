@@ -273,7 +273,7 @@ func errnoTexts() (texts stage.Blob, first int) {
 		b = append(b, ": "...)
 		b = pidone.AppendErrnoText(b, unix.Errno(e))
 		b = append(b, '\n')
-		binary.LittleEndian.PutUint32(b[4*(maxErrno-e):], uint32(at<<8|len(b)-at))
+		binary.LittleEndian.PutUint32(b[4*(maxErrno-e):], uint32(at<<8+len(b)-at))
 	}
 	return stage.Blob(b), 4 * maxErrno
 }

@@ -13,9 +13,11 @@ apt-get install -q -y --no-install-recommends \
 	bubblewrap patchelf \
 	qemu-user-static gcc libc6-dev libseccomp-dev binutils \
 	python3 python3-venv git socat iproute2 procps util-linux uidmap strace \
-	bash less vim-tiny nodejs default-jdk-headless
+	bash less vim-tiny nodejs default-jdk-headless \
+	flatpak dbus busybox-static ripgrep python3-grpcio
 
 sh tests/conformance/fetch-bwrap.sh "$cache"
 # The interpreter of the system, not one below somebody's home: guests have it.
 PATH=/usr/bin:$PATH sh tests/venv.sh "$cache/venv"
+PATH=/usr/bin:$PATH sh tests/clients/fetch.sh "$cache/clients"
 chmod -R a+rX "$cache"

@@ -226,6 +226,7 @@ func (l *linker) opTable(p *Program) (uint64, error) {
 			last, at = s, l.here()
 			l.out = p.texts(l.out, s)
 			size = l.here() - at
+			l.out = append(l.out, 0)
 		}
 		rows = append(rows, at, size)
 	}
