@@ -58,7 +58,7 @@ func doOn(what, object string) stage.Step { return stage.Step{Do: what, On: obje
 type compiler struct {
 	*stage.Builder
 	spec    *Spec
-	monitor bool         // stay and wait for the guest: the launch replaces its caller
+	monitor bool         // the launch is one of Exec, which tells of failures itself
 	control int          // socket to the host, or -1
 	events  events       // between the launch and the monitor
 	joins   map[int]int  // namespace flag -> descriptor to join

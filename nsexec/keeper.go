@@ -44,8 +44,10 @@ func (c *compiler) keeper(pid stage.Slot, child *stage.Label) {
 	c.Try(stage.Discard, step, stage.Ppoll, stage.Imm(0), stage.Imm(0), timespec(keeperRest), stage.Imm(0), stage.Imm(8))
 	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(0))
 
-	c.Place(&unannounced) // who it is has to be known, or nobody could reap it
-	op, errno := c.Slot(), c.Slot() // the init's own failures go to the same slots
+	// Who it is has to be known, or nobody could reap it. The init's own
+	// failures go to the same slots.
+	c.Place(&unannounced)
+	op, errno := c.Slot(), c.Slot()
 	c.Move(op, stage.FailedOp)
 	c.Move(errno, stage.FailedErrno)
 	pidone.SendRecord(c.Builder, c.control, stage.Started, pid, stage.Imm(0))

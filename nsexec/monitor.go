@@ -134,8 +134,8 @@ func (e *execution) monitor(pid int) *stage.Program {
 		info              = b.Mem(128)
 		old               = b.Mem(8)
 		step              = do("wait for the guest")
-		loop, more, child stage.Label
-		gone              stage.Label
+		loop, more, known stage.Label
+		exit, gone        stage.Label
 	)
 	pidone.BlockSignals(b, old)
 	b.Sys(do(DoNoNewPrivs), stage.Prctl, stage.Imm(unix.PR_SET_NO_NEW_PRIVS), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
@@ -205,7 +205,7 @@ func (e *execution) monitor(pid int) *stage.Program {
 		b.Sys(step, stage.Read, stage.FD(ev.init), stage.SlotAddr(init), stage.Imm(8))
 		b.Move(first, stage.Imm(nobody))
 		b.Move(signals, others)
-		b.Jump(&loop)
+		b.Jump(&more)
 	})
 	when(signals, func() {
 		b.And(tmp, signals, stage.Imm(0x7fffffff))
@@ -217,15 +217,19 @@ func (e *execution) monitor(pid int) *stage.Program {
 	b.And(tmp, children, stage.Imm(0x7fffffff))
 	b.Sys(step, stage.Read, tmp, info, stage.Imm(128))
 	b.Place(&more)
+	b.If(stage.Jne, init, stage.Imm(0), &known)
+	b.Try(tmp, step, stage.Wait4, stage.Imm(pid), stage.SlotAddr(status), stage.Imm(unix.WNOHANG), stage.Imm(0))
+	b.If(stage.Jlt, tmp, stage.Imm(1), &loop)
+	b.If(stage.Jne, status, stage.Imm(0), &exit)
+	b.Jump(&loop) // it has done its part
+	b.Place(&known)
 	b.Try(tmp, step, stage.Wait4, stage.Imm(-1), stage.SlotAddr(status), stage.Imm(unix.WNOHANG), stage.Imm(0))
 	b.If(stage.Jlt, tmp, stage.Imm(1), &loop)
-	if e.forks {
-		b.If(stage.Jne, tmp, stage.Imm(pid), &child)
-		b.If(stage.Jeq, status, stage.Imm(0), &more) // the launch has done its part
-	} else {
-		b.If(stage.Jne, tmp, stage.Imm(pid), &more) // a child from before this program's time
-	}
-	b.Place(&child)
+	b.If(stage.Jeq, tmp, init, &exit)
+	// Others may be children of whatever this process was before it became the launcher.
+	b.If(stage.Jne, tmp, stage.Imm(pid), &more)
+	b.If(stage.Jeq, status, stage.Imm(0), &more)
+	b.Place(&exit)
 	pidone.ExitWith(b, status, tmp)
 
 	b.Place(&gone)

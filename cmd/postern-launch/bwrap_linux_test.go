@@ -423,6 +423,21 @@ func TestLinger(t *testing.T) {
 	}
 }
 
+// A program that becomes the launcher may have children. They are not the
+// guest.
+func TestChildrenOfTheCaller(t *testing.T) {
+	testutil.EachUser(t, func(t *testing.T) {
+		for _, opts := range []string{"", "--unshare-net", "--unshare-pid", "--unshare-all", "--unshare-all --as-pid-1", "--unshare-all --die-with-parent"} {
+			args := append(append([]string{"-c", `(exit 3) & exec "$0" "$@"`, launcher(t, "bwrap")}, hostRoot...), words(opts)...)
+			cmd := exec.Command("sh", append(args, "sh", "-c", "exit 7")...)
+			cmd.Run()
+			if code := cmd.ProcessState.ExitCode(); code != 7 {
+				t.Errorf("%s: %v, want the guest's status 7", opts, cmd.ProcessState)
+			}
+		}
+	})
+}
+
 func TestForwardSignals(t *testing.T) {
 	for _, opts := range []string{"", "--unshare-pid", "--unshare-pid --json-status-fd 2"} {
 		ready, readyW := pipe(t)
