@@ -68,7 +68,7 @@ type compiler struct {
 	procfs  stage.Slot   // the caller's /proc, to be used after the root is gone
 	env     stage.Slot   // address of the environment, if it depends on the directory
 	alive   []stage.Slot // pidfds whose end is the guest's
-	watched stage.Slot   // pidfd of the monitor, if the guest has to do with it
+	watched stage.Slot   // pidfd of the parent, if the guest has to do with it
 	net     netns        // how the guest gets its network namespace
 }
 
@@ -96,7 +96,7 @@ func (c *compiler) compile() *stage.Program {
 		c.join() // while there are the rights to
 	}
 	c.hostUser()
-	x.watchMonitor(c)
+	x.watchParent(c)
 	c.namespaces()
 
 	var child stage.Label

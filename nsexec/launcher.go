@@ -179,7 +179,10 @@ func (x *Launcher) dieWithParent(c *compiler) {
 		return
 	}
 	c.pdeathsig()
-	s := stage.Step{Do: "check the parent process"}
+	s := do("check the parent process")
+	// A parent's end is announced to its children and becomes visible under one
+	// lock of the kernel's, which this call waits for.
+	c.Try(stage.Discard, s, stage.Wait4, stage.Imm(-1), stage.Imm(0), stage.Imm(unix.WNOHANG), stage.Imm(0))
 	polls, r := c.Slots(len(c.alive)+1), c.Slot()
 	n := 0
 	for _, fd := range c.alive {

@@ -17,7 +17,7 @@ import (
 // where there is nothing to say.
 type events struct {
 	init  int // the PID of the guest's first process, if that is not the launch's own
-	up    int // the monitor takes signals from now on
+	up    int // the monitor is there: it takes signals, and has but one thread
 	ended int // 1 + the status of a program that may leave something behind
 }
 
@@ -26,7 +26,7 @@ func (e *events) open(s *Spec, forks bool) error {
 	for _, want := range []struct {
 		fd *int
 		is bool
-	}{{&e.init, forks}, {&e.up, x.Forward}, {&e.ended, s.Init && x.linger()}} {
+	}{{&e.init, forks}, {&e.up, x.Forward || x.DieWithParent && !s.Init}, {&e.ended, s.Init && x.linger()}} {
 		if !want.is {
 			continue
 		}
@@ -72,21 +72,24 @@ func (c *compiler) forkForMonitor(pid stage.Slot, child *stage.Label) {
 	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(0))
 }
 
-// watchMonitor opens what the guest must watch to end with the monitor, which
-// watches its own parent. A pidfd becomes readable when the process is gone,
-// and there is no moment at which it misses that.
-func (x *Launcher) watchMonitor(c *compiler) {
-	if x == nil || !c.monitor || !x.DieWithParent && !x.Forward {
+// watchParent opens what the guest must watch to end with this process, or with
+// the monitor that it becomes, which watches its own parent. A pidfd becomes
+// readable when the process is gone, and there is no moment at which it misses
+// that.
+func (x *Launcher) watchParent(c *compiler) {
+	if x == nil || !x.DieWithParent && !(x.Forward && c.monitor) {
 		return
 	}
-	s := do("watch the monitor")
+	if !c.monitor && c.spec.Init { // which watches the control socket
+		return
+	}
+	s := do("watch the parent process")
 	ppid := c.Slot()
 	var ours stage.Label
-	monitor := stage.Imm(os.Getpid())
-	c.watched = c.Slot()
-	c.SysTo(c.watched, s, stage.PidfdOpen, monitor, stage.Imm(0))
+	parent := stage.Imm(os.Getpid())
+	c.watched = c.watch(s, parent)
 	c.SysTo(ppid, s, stage.Getppid)
-	c.If(stage.Jeq, ppid, monitor, &ours) // so the pidfd is no other process's
+	c.If(stage.Jeq, ppid, parent, &ours) // so the pidfd is no other process's
 	c.Sys(s, stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
 	c.Place(&ours)
 	if x.DieWithParent {
@@ -94,8 +97,24 @@ func (x *Launcher) watchMonitor(c *compiler) {
 	}
 }
 
-// awaitMonitor waits until there is a monitor to forward signals, or never will
-// be one.
+// watch opens a pidfd that becomes readable when the first thread of a process
+// ends, with which its children lose their parent, and not only the last one.
+// Before Linux 6.9 it is the last one.
+func (c *compiler) watch(s stage.Step, pid stage.Arg) stage.Slot {
+	var old, done stage.Label
+	fd := c.Slot()
+	c.SysOr(&old, fd, s, stage.PidfdOpen, pid, stage.Imm(unix.PIDFD_THREAD))
+	c.Jump(&done)
+	c.Place(&old)
+	c.SysTo(fd, s, stage.PidfdOpen, pid, stage.Imm(0))
+	c.Place(&done)
+	return fd
+}
+
+// awaitMonitor waits until there is a monitor, or never will be one: to forward
+// signals, and because a process of several threads dies bit by bit. A guest
+// that is to die with it could ask for that between the end of the thread that
+// is its parent and the end that it can see.
 func (c *compiler) awaitMonitor() {
 	if c.events.up == 0 {
 		return
@@ -171,10 +190,12 @@ func (e *execution) monitor(pid int) *stage.Program {
 	if x.Forward {
 		b.SysTo(tmp, step, stage.Signalfd4, stage.Imm(-1), rest, stage.Imm(8), stage.Imm(unix.SFD_CLOEXEC))
 		watch(others, tmp)
-		b.Sys(step, stage.Write, stage.FD(ev.up), stage.Blob("\x01\x00\x00\x00\x00\x00\x00\x00"), stage.Imm(8))
 	} else { // signals do to the monitor what they did to the launcher
 		b.Sys(step, stage.RtSigprocmask, stage.Imm(unix.SIG_SETMASK), old, stage.Imm(0), stage.Imm(8))
 		b.Sys(step, stage.RtSigprocmask, stage.Imm(unix.SIG_BLOCK), chld, stage.Imm(0), stage.Imm(8))
+	}
+	if ev.up != 0 {
+		b.Sys(step, stage.Write, stage.FD(ev.up), stage.Blob("\x01\x00\x00\x00\x00\x00\x00\x00"), stage.Imm(8))
 	}
 	if e.forks {
 		watch(first, stage.FD(ev.init))
