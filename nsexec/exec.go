@@ -23,9 +23,9 @@ import (
 //
 // The launch starts as a child, and this process turns into the monitor
 // meanwhile: replacing a process by another takes the kernel as long as a good
-// part of a launch does. A signal that comes before the monitor is there does
-// what it would have done before the launch. With Launcher.Forward the program
-// does not start before that.
+// part of a launch does. The program does not start before the monitor is
+// there, and a signal that comes earlier does what it would have done before the
+// launch.
 func Exec(s *Spec) error {
 	streams, done := plugStreams()
 	defer done()

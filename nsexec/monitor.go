@@ -26,7 +26,7 @@ func (e *events) open(s *Spec, forks bool) error {
 	for _, want := range []struct {
 		fd *int
 		is bool
-	}{{&e.init, forks}, {&e.up, x.Forward || x.DieWithParent && !s.Init}, {&e.ended, s.Init && x.linger()}} {
+	}{{&e.init, forks}, {&e.up, true}, {&e.ended, s.Init && x.linger()}} {
 		if !want.is {
 			continue
 		}
@@ -77,10 +77,8 @@ func (c *compiler) forkForMonitor(pid stage.Slot, child *stage.Label) {
 // readable when the process is gone, and there is no moment at which it misses
 // that.
 func (x *Launcher) watchParent(c *compiler) {
-	if x == nil || !x.DieWithParent && !(x.Forward && c.monitor) {
-		return
-	}
-	if !c.monitor && c.spec.Init { // which watches the control socket
+	// Where there is no monitor an init watches the control socket.
+	if x == nil || !c.monitor && (!x.DieWithParent || c.spec.Init) {
 		return
 	}
 	s := do("watch the parent process")
@@ -111,12 +109,13 @@ func (c *compiler) watch(s stage.Step, pid stage.Arg) stage.Slot {
 	return fd
 }
 
-// awaitMonitor waits until there is a monitor, or never will be one: to forward
-// signals, and because a process of several threads dies bit by bit. A guest
-// that is to die with it could ask for that between the end of the thread that
-// is its parent and the end that it can see.
+// awaitMonitor waits until there is a monitor, or never will be one. Only then
+// has the launcher let go of the program's descriptors, is ready for signals,
+// and has but one thread: a process of several dies bit by bit, and a guest that
+// is to die with it could ask for that between the end of the thread that is its
+// parent and the end that it can see.
 func (c *compiler) awaitMonitor() {
-	if c.events.up == 0 {
+	if !c.monitor {
 		return
 	}
 	step := do("wait for the monitor")
@@ -194,9 +193,7 @@ func (e *execution) monitor(pid int) *stage.Program {
 		b.Sys(step, stage.RtSigprocmask, stage.Imm(unix.SIG_SETMASK), old, stage.Imm(0), stage.Imm(8))
 		b.Sys(step, stage.RtSigprocmask, stage.Imm(unix.SIG_BLOCK), chld, stage.Imm(0), stage.Imm(8))
 	}
-	if ev.up != 0 {
-		b.Sys(step, stage.Write, stage.FD(ev.up), stage.Blob("\x01\x00\x00\x00\x00\x00\x00\x00"), stage.Imm(8))
-	}
+	b.Sys(step, stage.Write, stage.FD(ev.up), stage.Blob("\x01\x00\x00\x00\x00\x00\x00\x00"), stage.Imm(8))
 	if e.forks {
 		watch(first, stage.FD(ev.init))
 	} else {
