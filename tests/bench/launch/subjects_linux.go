@@ -279,12 +279,14 @@ func descendants(pid int) []int {
 	return out
 }
 
+// privateKB is what a process alone has and the kernel cannot simply drop:
+// whether another one happens to map the same library is left out.
 func privateKB(pid int) int {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	total := 0
 	for line := range strings.Lines(string(b)) {
 		var n int
-		if strings.HasPrefix(line, "Private_") {
+		if strings.HasPrefix(line, "Private_Dirty:") {
 			fmt.Sscanf(line[strings.Index(line, ":")+1:], "%d", &n)
 			total += n
 		}
