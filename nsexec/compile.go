@@ -144,7 +144,6 @@ func (c *compiler) compile() *stage.Program {
 	if s.Terminal {
 		c.terminal()
 	}
-	c.dir()
 	c.dropBounding()
 	if c.splitsNet() {
 		c.net.join(c)
@@ -236,6 +235,7 @@ func (c *compiler) run() {
 		c.Sys(do(DoNoNewPrivs), stage.Prctl, stage.Imm(unix.PR_SET_NO_NEW_PRIVS), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
 	}
 	if s.SetPWD {
+		c.env = c.Slot()
 		cmd.EnvAt = c.env
 	}
 	x.block(c)
@@ -263,6 +263,7 @@ func (c *compiler) run() {
 			if s.Caps == 0 && !s.KeepCaps {
 				c.setCaps(0)
 			}
+			c.dir()
 			if c.monitor {
 				x.dieWithParent(c)
 			}
@@ -311,6 +312,9 @@ func (c *compiler) beforeExec(*stage.Builder) {
 	}
 	if !s.KeepCaps && (s.Caps != 0 || !s.Init) {
 		c.setCaps(s.Caps)
+	}
+	if !s.Init && !s.Launcher.reaper() {
+		c.dir()
 	}
 	s.Launcher.beforeExec(c)
 	if !c.seccompOnce() {
@@ -514,6 +518,8 @@ func (c *compiler) loopback(fd stage.Slot) {
 	c.Sys(do(DoLoopback), stage.Close, fd)
 }
 
+// dir comes when the rights of the launch are gone: the guest must not be where
+// it could not go itself.
 func (c *compiler) dir() {
 	s := c.spec
 	dirs := append([]string{}, s.Dir)
@@ -522,7 +528,6 @@ func (c *compiler) dir() {
 	}
 	dirs = append(dirs, s.DirFallback...)
 	if s.SetPWD {
-		c.env = c.Slot()
 		c.Move(c.env, stage.Strings(s.Env))
 	}
 	var done stage.Label

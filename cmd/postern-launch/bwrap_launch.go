@@ -106,7 +106,7 @@ func (l *bwrapLauncher) sources() error {
 	missing := func(path string, err error) error {
 		var e unix.Errno
 		errors.As(err, &e)
-		return said("Can't find source path " + l.cmd.Written(path) + ": " + pidone.ErrnoText(e))
+		return said("Can't find source path " + l.cmd.Source(path) + ": " + pidone.ErrnoText(e))
 	}
 	ops := l.cmd.Spec.Mounts.Ops
 	for i, op := range ops {

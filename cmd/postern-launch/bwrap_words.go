@@ -33,13 +33,13 @@ func unshareTexts(user bool) map[unix.Errno]string {
 // phrase puts a step of the launch into bubblewrap's words. The text of the
 // errno follows, unless the words end with a newline.
 func (l *bwrapLauncher) phrase(do, on string) string {
-	path := l.cmd.Written(on)
+	path := l.cmd.Dest(on)
 	switch do {
 	case mounts.DoSource:
 		if fd, ok := strings.CutPrefix(on, "descriptor "); ok {
-			path = "/proc/self/fd/" + fd
+			return "Can't find source path /proc/self/fd/" + fd
 		}
-		return "Can't find source path " + path
+		return "Can't find source path " + l.cmd.Source(on)
 	case mounts.DoSameFile:
 		return "Race condition binding dirfd\n"
 	case mounts.DoOnLink:
@@ -52,7 +52,9 @@ func (l *bwrapLauncher) phrase(do, on string) string {
 		return "Can't mkdir parents for " + path
 	case mounts.DoMkdir, mounts.DoCreate:
 		return "Can't create file " + path
-	case mounts.DoOpenDest, mounts.DoFlags, mounts.DoAttach:
+	case mounts.DoFlags:
+		return "Can't bind mount on " + l.cmd.Source(on)
+	case mounts.DoOpenDest, mounts.DoAttach:
 		return "Can't bind mount on " + path
 	case mounts.DoWrite:
 		return "Can't write data to file " + path
@@ -126,11 +128,11 @@ func (l *bwrapLauncher) phrase(do, on string) string {
 	case nsexec.DoUsernsCheck:
 		return "creation of new user namespaces was not disabled as requested\n"
 	case nsexec.DoDir:
-		return "Can't chdir to " + path
+		return "Can't chdir to " + on
 	case nsexec.DoLock:
-		return "Unable to lock file " + path
+		return "Unable to lock file " + on
 	case nsexec.DoOpenLock:
-		return "Unable to open lock file " + path
+		return "Unable to open lock file " + on
 	}
 	if on != "" {
 		return do + " " + path

@@ -76,19 +76,24 @@ type Command struct {
 	// RemoveMountpoints removes mount points the launch had to create.
 	RemoveMountpoints bool
 
-	written map[string]string // path in Spec -> the words of the command line
+	sources, dests map[string]string // path in Spec -> the words of the command line
 }
 
-// Written returns a path of the Spec as the command line has it.
-func (c *Command) Written(path string) string {
-	if w, ok := c.written[path]; ok {
+// Source returns the source of a mount in the Spec as the command line has it.
+func (c *Command) Source(path string) string { return written(c.sources, path) }
+
+// Dest does the same with a destination.
+func (c *Command) Dest(path string) string { return written(c.dests, path) }
+
+func written(words map[string]string, path string) string {
+	if w, ok := words[path]; ok {
 		return w
 	}
 	return path
 }
 
-// Rename says that a path replaces another in the Spec.
-func (c *Command) Rename(to, from string) { c.written[to] = c.Written(from) }
+// Rename says that a source replaces another in the Spec.
+func (c *Command) Rename(to, from string) { c.sources[to] = c.Source(from) }
 
 // A Message is something to tell the user, who may also be a program that
 // looks for the text.

@@ -18,7 +18,7 @@ func (p *parser) add(word, dest string, op func(dest string) mounts.Op) error {
 		return p.empty(word)
 	}
 	abs := absolute(dest)
-	p.cmd.written[abs] = dest
+	p.cmd.dests[abs] = dest
 	o := op(abs)
 	if p.follow {
 		o = following(o)
@@ -39,7 +39,7 @@ func (p *parser) source(path string) string {
 		return "/"
 	}
 	abs := strings.TrimSuffix(p.facts.Dir, "/") + "/" + path
-	p.cmd.written[abs] = path
+	p.cmd.sources[abs] = path
 	return abs
 }
 

@@ -18,7 +18,7 @@ import (
 // it, for the warnings that came before.
 func Parse(words, env []string, fds FDs, facts Facts) (*Command, error) {
 	p := &parser{
-		cmd:   &Command{written: map[string]string{}},
+		cmd:   &Command{sources: map[string]string{}, dests: map[string]string{}},
 		fds:   fds,
 		facts: facts,
 		env:   usable(env),

@@ -200,7 +200,7 @@ func TestOrderOfOperationsIsKept(t *testing.T) {
 	if diff := cmp.Diff(want, c.Spec.Mounts.Ops); diff != "" {
 		t.Error(diff)
 	}
-	if c.Written("/t") != "t" || c.Written("/home/me/d") != "d" || c.Written("/other") != "/other" {
+	if c.Dest("/t") != "t" || c.Source("/home/me/d") != "d" || c.Source("/t") != "/t" || c.Dest("/home/me/d") != "/home/me/d" {
 		t.Error("paths are not named as written")
 	}
 }

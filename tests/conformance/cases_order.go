@@ -31,6 +31,8 @@ func orderCases() []Case {
 		{Name: "order/dev then bind of shm", Line: "--ro-bind / / --dev /dev --bind $W/d /dev/shm $PROBE"},
 		{Name: "order/dev over root bind, then proc", Line: "--dev-bind / / --dev /dev --proc /proc $PROBE"},
 		{Name: "order/proc before the root", Line: "--proc /proc --ro-bind / / $PROBE"},
+		{Name: "order/dir on a link and a later failure", Line: "--ro-bind / / --tmpfs /mnt --dir /mnt/x --dir $W/link-d --bind-data {file:from a file} /mnt/x $PROBE"},
+		{Name: "order/data twice at one place", Line: "--ro-bind / / --tmpfs /mnt --ro-bind-data {file:from a file} /mnt/x --bind-data {memfd:more data} /mnt/x $PROBE"},
 		{Name: "order/root bind covers", Line: "--tmpfs /mnt --dir /mnt/d --ro-bind / / $PROBE"},
 		{Name: "order/proc then bind of sys", Line: "--ro-bind / / --unshare-pid --proc /proc --ro-bind /proc/sys /proc/sys $PROBE"},
 		{Name: "order/proc bound from the host", Line: "--ro-bind / / --unshare-pid --bind /proc /proc $PROBE"},

@@ -48,6 +48,7 @@ var Rules = []Rule{
 	{Case: "*", Field: "Guest.Process.Namespaces[user]", Theirs: `"new, * below host"`, Ours: `"new, * below host"`, Class: Deliberate, Reason: oneUserNS},
 	{Case: "*", Field: "Guest.Ancestors[*].Namespaces[user]", Theirs: `"new, * below host"`, Ours: `"new, * below host"`, Class: Deliberate, Reason: oneUserNS},
 	{Case: "*", Field: "Guest.Files[*/pts].Owner", Ours: `"65534:*"`, Class: Deliberate, Reason: oneUserNS},
+	{Case: "*", Field: "Guest.Files[*/pts].Owner", Ours: `"*:65534"`, Class: Deliberate, Reason: oneUserNS},
 	{Case: "*", Field: "Guest.Files[*/pts].Access", Theirs: `"rwx"`, Ours: `"rx"`, Class: Deliberate, Reason: oneUserNS},
 
 	// Capabilities.
@@ -118,6 +119,7 @@ var Rules = []Rule{
 	// --dir and --remount-ro.
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Destination is not a directory *]", Ours: "[]", Class: Deliberate, Decides: true, Reason: dirLink},
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Destination is not a directory *]", Ours: "[*bwrap: Can't *]", Class: Deliberate, Decides: true, Reason: dirLink},
+	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Destination is not a directory *]", Ours: "[*bwrap: Destination is not a file *]", Class: Deliberate, Decides: true, Reason: dirLink},
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Can't mkdir parents for *: Not a directory]", Ours: "[*bwrap: Destination is not a directory *]", Class: Deliberate, Reason: wording},
 	{Case: "order/symlink leaf then remount-ro as *", Field: "Stderr", Theirs: "[bwrap: Can't mount on symlink destination *]", Ours: "[]", Class: Deliberate, Decides: true, Reason: "--remount-ro follows a link inside the sandbox: nothing is mounted over it"},
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Can't mount on symlink destination *]", Ours: "[*bwrap: Can't remount readonly on *]", Class: Deliberate, Reason: "--remount-ro follows a link inside the sandbox: nothing is mounted over it"},
@@ -125,6 +127,7 @@ var Rules = []Rule{
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Can't remount readonly on *: mount_setattr() failed *]", Ours: "[*bwrap: Can't remount readonly on *: Invalid argument]", Class: Deliberate, Reason: wording},
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Can't create file *: No such file or directory]", Ours: "[*bwrap: Can't remount readonly on *: No such file or directory]", Class: Better, Decides: true, Reason: remountMakes},
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Can't mkdir parents for *]", Ours: "[*bwrap: Can't remount readonly on *]", Class: Better, Decides: true, Reason: remountMakes},
+	{Case: "*", Field: "Stderr", Theirs: "[bwrap: Can't bind mount tmpfile on *: Unable to mount source on destination: *", Class: Better, Decides: true, Reason: "what --bind-data has made is a mount like others, and can be mounted on"},
 
 	// The other texts.
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Can't chmod *]", Ours: "[*bwrap: Can't chmod *: Read-only file system]", Class: Deliberate, Reason: wording},
@@ -135,7 +138,6 @@ var Rules = []Rule{
 	{Case: "reported/flatcar 2417 through a magic link as *", Field: "Stderr", Theirs: "[bwrap: Can't mkdir parents for /x/y: *]", Ours: "[bwrap: Can't create file /x/y: *]", Class: Deliberate, Reason: wording},
 	{Case: "reported/gvisor 14451 no openat2 as *", Field: "Stderr", Theirs: "[bwrap: Can't open source /: Function not implemented]", Ours: "[bwrap: Can't bind mount on /: Function not implemented]", Class: Deliberate, Reason: wording},
 	{Case: "process/nested in a small root as *", Field: "Stderr", Theirs: "[bwrap: Failed to mount tmpfs: No such file or directory]", Ours: "[bwrap: Can't create file /tmp: Read-only file system]", Class: Deliberate, Reason: "the temporary root needs a directory to be mounted on; bwrap says that there is no /tmp, we try to make it and say why that fails"},
-	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Can't mount mqueue on $W/d: *]", Ours: "[*bwrap: Can't mount mqueue on d: *]", Class: Deliberate, Reason: "a path that was written in two ways is named in the one that came last"},
 }
 
 const (
