@@ -199,16 +199,18 @@ func (c *compiler) closeOthers() {
 	if c.control >= 0 { // by Start, which numbers what it gives
 		from = c.control + 1
 	}
-	given := slices.Collect(maps.Values(c.joins))
-	given = append(given, c.events.fds()...)
-	slices.Sort(given)
-	for _, fd := range given {
+	closeAllBut(c.Builder, from, slices.AppendSeq(c.events.fds(), maps.Values(c.joins)))
+}
+
+// closeAllBut closes the descriptors from a number up but those to keep.
+func closeAllBut(b *stage.Builder, from int, keep []int) {
+	for _, fd := range slices.Sorted(slices.Values(keep)) {
 		if fd > from {
-			c.Sys(do(DoClose), stage.CloseRange, stage.FD(from), stage.FD(fd-1), stage.Imm(0))
+			b.Sys(do(DoClose), stage.CloseRange, stage.FD(from), stage.FD(fd-1), stage.Imm(0))
 		}
 		from = max(from, fd+1)
 	}
-	c.Sys(do(DoClose), stage.CloseRange, stage.FD(from), stage.Imm(math.MaxUint32), stage.Imm(0))
+	b.Sys(do(DoClose), stage.CloseRange, stage.FD(from), stage.Imm(math.MaxUint32), stage.Imm(0))
 }
 
 // run emits the end of the launch: init and command, or the command alone.
@@ -333,11 +335,9 @@ func (c *compiler) name(name string) {
 	c.Sys(doOn(DoName, name), stage.Prctl, stage.Imm(unix.PR_SET_NAME), stage.Str(name), stage.Imm(0), stage.Imm(0), stage.Imm(0))
 }
 
-// awaitsHost reports whether the guest must not start before the host has its
-// pidfd, because the host has to open that itself.
-func (c *compiler) awaitsHost() bool {
-	return c.control >= 0 && c.spec.Namespaces.PID == Share && !c.spec.Launcher.announces()
-}
+// awaitsHost reports whether the program waits for the host to have a hold on
+// the guest. Where it is announced it has waited before.
+func (c *compiler) awaitsHost() bool { return c.control >= 0 && !c.spec.Launcher.announces() }
 
 func (c *compiler) awaitHost() {
 	var ready stage.Label

@@ -90,13 +90,15 @@ func (s socket) receive(wait bool) (message, error) {
 	if err != nil {
 		return m, fmt.Errorf("read the status of a launch: %w", err)
 	}
-	if m.Record, err = stage.ParseRecord(buf[:n]); err == nil && oobn > 0 && flags&unix.MSG_CTRUNC == 0 {
-		m.fd, err = passed(oob[:oobn])
-	}
-	if flags&unix.MSG_CTRUNC != 0 {
-		m.lost = unix.EMFILE
+	if m.Record, err = stage.ParseRecord(buf[:n]); err != nil {
+		return m, err
 	}
 	m.rest = buf[stage.RecordSize:n]
+	if flags&unix.MSG_CTRUNC != 0 {
+		m.lost = unix.EMFILE
+	} else if oobn > 0 {
+		m.fd, err = passed(oob[:oobn])
+	}
 	return m, err
 }
 

@@ -11,10 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/populationgenomics/postern-go/internal/stage"
 	"github.com/populationgenomics/postern-go/internal/testutil"
 	"github.com/populationgenomics/postern-go/internal/testutil/guest"
 	"github.com/populationgenomics/postern-go/mounts"
@@ -436,4 +438,33 @@ func readNow(f *os.File) (int, error) {
 	unix.SetNonblock(fd, true)
 	defer unix.SetNonblock(fd, false)
 	return unix.Read(fd, make([]byte, 1))
+}
+
+// The program starts when there is a monitor, or when the host of a Start has
+// its hold on the guest, whatever the launch is like.
+func TestProgramComesLast(t *testing.T) {
+	t.Setenv("DIR", t.TempDir())
+	for name, spec := range execSpecs {
+		prog, err := nsexec.CompileExec(spec("true"))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		comesBeforeExecute(t, name, prog, "wait for the monitor")
+		s := spec("true")
+		s.Launcher = nil
+		if prog, err = nsexec.Compile(s); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		comesBeforeExecute(t, name+", by Start", prog, "wait for the host")
+	}
+}
+
+func comesBeforeExecute(t *testing.T, name string, prog *stage.Program, do string) {
+	t.Helper()
+	is := func(do string) int {
+		return slices.IndexFunc(prog.Ops, func(op stage.Op) bool { return op.Step.Do == do })
+	}
+	if wait, execute := is(do), is("execute"); wait < 0 || execute < wait {
+		t.Errorf("%s: %q is operation %d, the program is executed by %d", name, do, wait, execute)
+	}
 }

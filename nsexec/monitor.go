@@ -4,9 +4,7 @@ package nsexec
 
 import (
 	"fmt"
-	"math"
 	"os"
-	"slices"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
 	"github.com/populationgenomics/postern-go/pidone"
@@ -165,7 +163,7 @@ func (e *execution) monitor(pid int) *stage.Program {
 		}
 		b.Sys(do(DoCaps), stage.Capset, capHeader(), capData(keep, keep, 0))
 	} // else the guest sees it, and only having more rights keeps that from tracing it
-	closeAllBut(b, ev.fds())
+	closeAllBut(b, 3, ev.fds())
 
 	for _, p := range []stage.Slot{children, parent, first, ended, signals, others} {
 		b.Move(p, stage.Imm(nobody))
@@ -254,16 +252,4 @@ func (e *execution) monitor(pid int) *stage.Program {
 	b.Place(&b.Fail)
 	b.Sys(do("exit"), stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
 	return b.Program()
-}
-
-// closeAllBut closes the descriptors from 3 up but those given.
-func closeAllBut(b *stage.Builder, keep []int) {
-	from := 3
-	for _, fd := range slices.Sorted(slices.Values(keep)) {
-		if fd > from {
-			b.Try(stage.Discard, do(DoClose), stage.CloseRange, stage.Imm(from), stage.Imm(fd-1), stage.Imm(0))
-		}
-		from = fd + 1
-	}
-	b.Try(stage.Discard, do(DoClose), stage.CloseRange, stage.Imm(from), stage.Imm(math.MaxUint32), stage.Imm(0))
 }

@@ -28,8 +28,7 @@ type Process struct {
 	control  socket
 	terminal *os.File
 	eof      bool
-	exited   *message // the end of the program, if that came first
-	linger   bool     // the end of the program is the end of the process
+	linger   bool // the end of the program is the end of the process
 
 	started    time.Time
 	execErr    unix.Errno
@@ -143,12 +142,7 @@ func (p *Process) wait() {
 // reported reads what the init says of the program's end, if it has said it.
 func (p *Process) reported(st *Status, wait bool) bool {
 	for {
-		rec, err := p.exited, error(nil)
-		if rec == nil {
-			var next message
-			next, err = p.control.receive(wait)
-			rec = &next
-		}
+		rec, err := p.control.receive(wait)
 		if err != nil {
 			return false // the init is gone, or about to be
 		}

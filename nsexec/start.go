@@ -254,7 +254,7 @@ func (l *launch) await() (*Process, error) {
 			return nil, l.abandon(p, err)
 		}
 	}
-	for runs := false; !runs || !p.held; {
+	for {
 		rec, err := l.control.receive(true)
 		switch {
 		case err == io.EOF && p.held && !l.spec.Init:
@@ -279,22 +279,27 @@ func (l *launch) await() (*Process, error) {
 		case stage.Started:
 			err = l.started(p, rec)
 		case stage.Terminal:
-			unix.SetNonblock(rec.fd, true)
-			p.terminal = os.NewFile(uintptr(rec.fd), "guest terminal")
+			err = l.keepTerminal(p, rec)
 		case stage.ExecError:
 			p.execErr = unix.Errno(-rec.B)
 			p.execStatus = int(rec.C)
-			runs = true
+			return l.run(p), nil
 		case stage.Running:
-			runs = true
-		case stage.Exited: // the stage has not come round to announcing it yet
-			p.exited = &rec
+			return l.run(p), nil
 		}
 		if err != nil {
 			return nil, l.abandon(p, err)
 		}
 	}
-	return l.run(p), nil
+}
+
+func (l *launch) keepTerminal(p *Process, rec message) error {
+	if rec.lost != nil {
+		return &StartError{Step: DoTerminal, Errno: errnoOf(rec.lost), Hint: execHint(errnoOf(rec.lost))}
+	}
+	unix.SetNonblock(rec.fd, true)
+	p.terminal = os.NewFile(uintptr(rec.fd), "guest terminal")
+	return nil
 }
 
 // started takes hold of the guest's first process. Whoever is to be told of it
@@ -309,10 +314,8 @@ func (l *launch) started(p *Process, rec message) error {
 		}
 	} else if err := l.hold(p, rec); err != nil {
 		return err
-	} else if !x.announces() {
-		return nil
-	} else if x.belowPID() {
-		return l.control.goOn() // the init is yet to come
+	} else if !x.announces() || x.belowPID() { // or the init is yet to come
+		return l.control.goOn()
 	}
 	if err := x.Announce(pid); err != nil {
 		return err
@@ -335,9 +338,10 @@ func onlyChild(pid int) (int, error) {
 	return child, nil
 }
 
-// hold takes the pidfd of the process that is to be signalled. Where the stage
-// is that process there is none yet; it waits for the host, and if it ever goes
-// on it was alive after the pidfd existed, which so cannot be a recycled PID's.
+// hold takes the pidfd of the process that is to be signalled, without which
+// no guest may run: it waits for the host. Where the stage is that process there
+// is no pidfd yet; if it ever goes on it was alive after the pidfd existed,
+// which so cannot be a recycled PID's.
 func (l *launch) hold(p *Process, rec message) error {
 	p.pid, p.pidfd = int(rec.A), rec.fd
 	err := rec.lost
