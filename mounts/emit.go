@@ -83,23 +83,6 @@ var cwd = stage.Imm(unix.AT_FDCWD)
 // namespace, and a umask of zero. Afterwards the working directory is the new
 // root. The tree must be valid; see [Validate].
 func (t Tree) Emit(b *stage.Builder) {
-	t.emit(b, true)
-}
-
-// EmitAttached is Emit but for the old root, which stays attached where only a
-// process that shares the mount namespace and its root with this one, but took
-// no part, can reach it. That process must run [DetachOld] before the guest
-// starts: detaching takes the kernel a while, in which this one can go on.
-func (t Tree) EmitAttached(b *stage.Builder) {
-	t.emit(b, false)
-}
-
-// DetachOld adds the operation that EmitAttached leaves out.
-func DetachOld(b *stage.Builder) {
-	b.Sys(on(DoDetach, ""), stage.Umount2, stage.Str("/"+oldRoot), stage.Imm(unix.MNT_DETACH))
-}
-
-func (t Tree) emit(b *stage.Builder, detach bool) {
 	e := &emitter{Builder: b, root: b.Slot(), base: b.Slot(), src: b.Slot(), par: b.Slot(), dst: b.Slot(), tmp: b.Slot(),
 		stat: b.Mem(statxSize), fs: newDir(), parentMode: 0o755}
 	if t.PrivateParents {
@@ -113,7 +96,7 @@ func (t Tree) emit(b *stage.Builder, detach bool) {
 	for _, op := range t.Ops {
 		op.emit(e)
 	}
-	e.finish(detach)
+	e.finish()
 }
 
 // An emitter writes the program. While it runs, the process's root is still
@@ -175,13 +158,11 @@ func (e *emitter) openRoot() {
 	e.Sys(s, stage.Fchdir, e.root)
 }
 
-func (e *emitter) finish(detach bool) {
+func (e *emitter) finish() {
 	s := on(DoEnter, "")
 	e.Sys(s, stage.Fchdir, e.base)
 	e.Sys(s, stage.Chroot, stage.Str("."))
-	if detach {
-		DetachOld(e.Builder)
-	}
+	e.Sys(on(DoDetach, ""), stage.Umount2, stage.Str("/"+oldRoot), stage.Imm(unix.MNT_DETACH))
 	// The new root covers the tmpfs it hangs in, which holds nothing else any
 	// more. Another pivot_root would visit every thread of the machine.
 	e.Sys(s, stage.MoveMount, e.root, stage.Str(""), cwd, stage.Str("/"), stage.Imm(fromFD))

@@ -123,12 +123,7 @@ func (c *compiler) compile() *stage.Program {
 	if s.DisableUserns || s.AssertUsernsDisabled || x.innerUser() {
 		c.SysTo(c.procfs, doOn(DoUsernsLimit, "/proc"), stage.Openat, stage.Imm(unix.AT_FDCWD), stage.Str("/proc"), stage.Imm(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC))
 	}
-	switch {
-	case s.Mounts == nil:
-	case c.splitsNet():
-		s.Mounts.EmitAttached(c.Builder)
-		c.net.built(c)
-	default:
+	if s.Mounts != nil {
 		s.Mounts.Emit(c.Builder)
 	}
 	if n.Net.fresh && !c.splitsNet() {

@@ -22,18 +22,19 @@ import (
 // mayFail lists the steps of the hardened launch that may fail although they
 // are made, and why the wall is whole nevertheless.
 var mayFail = map[string]string{
-	mounts.DoClose:                      "the descriptor is close-on-exec and nothing but the launch itself could use it",
-	mounts.DoMkdir:                      "whether the directory exists is found out by opening it",
-	mounts.DoCreate:                     "whether the file exists is found out by opening it",
-	"keep the namespaces":               "the host would see the end of the socket with the keeper's, a moment later",
-	nsexec.DoClose:                      "of those that may fail: the guest's streams would stay open until its init ends",
-	nsexec.DoUmask:                      "umask cannot fail; the program's own has no part in the wall",
-	"report to the host":                "the host that cannot be told is gone, which ends the guest by the lifeline",
-	"report the command's end":          "the status goes the way of wait as well",
-	"wait for events":                   "it is made again",
-	"reap":                              "it is made again at the next child's end",
-	"execute":                           "it is tried along PATH and what was found out is the exit status",
-	"say why the command did not start": "the exit status says it too",
+	mounts.DoClose:                        "the descriptor is close-on-exec and nothing but the launch itself could use it",
+	mounts.DoMkdir:                        "whether the directory exists is found out by opening it",
+	mounts.DoCreate:                       "whether the file exists is found out by opening it",
+	"keep the namespaces":                 "the host would see the end of the socket with the keeper's, a moment later",
+	nsexec.DoClose:                        "of those that may fail: the guest's streams would stay open until its init ends",
+	"let the init go on beside the stage": "where the init runs has no part in the wall, and it may use no CPU that the host may not",
+	nsexec.DoUmask:                        "umask cannot fail; the program's own has no part in the wall",
+	"report to the host":                  "the host that cannot be told is gone, which ends the guest by the lifeline",
+	"report the command's end":            "the status goes the way of wait as well",
+	"wait for events":                     "it is made again",
+	"reap":                                "it is made again at the next child's end",
+	"execute":                             "it is tried along PATH and what was found out is the exit status",
+	"say why the command did not start":   "the exit status says it too",
 }
 
 // cannotFail says why an operation is left alone: without it the launch would

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
-	"github.com/populationgenomics/postern-go/mounts"
 	"github.com/populationgenomics/postern-go/pidone"
 	"golang.org/x/sys/unix"
 )
@@ -25,9 +24,10 @@ func (c *compiler) keeper(pid stage.Slot, child *stage.Label) {
 	c.ForkPidfd(pid, do(DoFork), unix.CLONE_PARENT|unix.CLONE_VM|unix.CLONE_PIDFD|int64(unix.SIGCHLD), stage.SlotAddr(pidfd), child)
 	var unannounced stage.Label
 	c.sendFile(&unannounced, do("announce the init"), stage.Started, pid, pidfd)
+	c.net.apart(c, pid)
 	c.leaveStreams()
 	c.name(c.spec.Launcher.comm())
-	c.net.create(c, pidfd)
+	c.net.create(c)
 	// The host takes the end of the socket for the end of the init.
 	c.Try(stage.Discard, step, stage.Close, stage.FD(c.control))
 	if c.spec.KeepFDs { // whoever waits for their end must not wait for this
@@ -71,13 +71,12 @@ func (c *compiler) leaveStreams() {
 }
 
 // netns lets the stage do beside the init what takes longest: it makes the
-// network namespace while the init builds the file system, then takes the old
-// root down while the init goes on. The init joins the namespace last.
+// network namespace while the init builds the file system. The init joins the
+// namespace last.
 type netns struct {
 	split bool
 	stage stage.Slot // pidfd of the stage
-	root  stage.Slot // eventfd: the new root is complete
-	ready stage.Slot // eventfd: so is the stage's part
+	ready stage.Slot // eventfd: the network namespace is complete
 	enter stage.Slot // eventfd: the stage is not needed any more; only if it ends before the init
 }
 
@@ -95,32 +94,24 @@ func (n *netns) prepare(c *compiler) {
 	if !c.splitsNet() {
 		return
 	}
-	n.split, n.stage, n.root, n.ready = true, c.Slot(), c.Slot(), c.Slot()
+	n.split, n.stage, n.ready = true, c.Slot(), c.Slot()
 	c.SysTo(n.stage, do(stepShare), stage.Getpid)
 	c.SysTo(n.stage, do(stepShare), stage.PidfdOpen, n.stage, stage.Imm(0))
-	for _, event := range []stage.Slot{n.root, n.ready} {
-		c.SysTo(event, do(stepShare), stage.Eventfd2, stage.Imm(0), stage.Imm(unix.EFD_CLOEXEC))
-	}
+	c.SysTo(n.ready, do(stepShare), stage.Eventfd2, stage.Imm(0), stage.Imm(unix.EFD_CLOEXEC))
 	if c.monitor {
 		n.enter = c.Slot()
 		c.SysTo(n.enter, do(stepShare), stage.Eventfd2, stage.Imm(0), stage.Imm(unix.EFD_CLOEXEC))
 	}
 }
 
-// create runs in the stage. The init's pidfd tells it if that fails.
-func (n *netns) create(c *compiler, init stage.Slot) {
+// create runs in the stage.
+func (n *netns) create(c *compiler) {
 	if !n.split {
 		return
 	}
-	var gone stage.Label
 	c.Sys(doOn(DoUnshare, "net"), stage.Unshare, stage.Imm(unix.CLONE_NEWNET))
 	c.loopback(c.Slot())
-	if c.spec.Mounts != nil {
-		c.awaitEvent(n.root, init, &gone)
-		mounts.DetachOld(c.Builder)
-	}
 	c.signalEvent(n.ready)
-	c.Place(&gone)
 }
 
 // joined makes the stage wait for the init to have joined: the namespaces of a
@@ -133,16 +124,13 @@ func (n *netns) joined(c *compiler, init stage.Slot) {
 	}
 }
 
-// built runs in the init when its root is complete.
-func (n *netns) built(c *compiler) { c.signalEvent(n.root) }
-
 // join runs in the init. If the stage is gone before its part is done, it has
 // said why.
 func (n *netns) join(c *compiler) {
 	var gone, done stage.Label
 	c.awaitEvent(n.ready, n.stage, &gone)
 	c.Sys(doOn(DoJoin, "net"), stage.Setns, n.stage, stage.Imm(unix.CLONE_NEWNET))
-	fds := []stage.Slot{n.stage, n.root, n.ready}
+	fds := []stage.Slot{n.stage, n.ready}
 	if n.enter != 0 {
 		c.signalEvent(n.enter)
 		fds = append(fds, n.enter)
