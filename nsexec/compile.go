@@ -83,6 +83,9 @@ func (c *compiler) compile() *stage.Program {
 	c.umask, c.peer, c.procfs = c.Slot(), c.Slot(), c.Slot()
 
 	pidone.BlockSignals(c.Builder, c.oldMask)
+	if c.monitor {
+		c.becomeMonitor()
+	}
 	if !s.KeepFDs {
 		c.closeOthers()
 	}

@@ -4,7 +4,6 @@ package nsexec
 
 import (
 	"fmt"
-	"os"
 	"syscall"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
@@ -21,20 +20,20 @@ import (
 // Exec returns only if the launch could not begin. Call it on the main thread,
 // locked to it: others end with it, and a guest may be bound to its parent.
 //
-// The launch starts as a child, and this process turns into the monitor
-// meanwhile: replacing a process by another takes the kernel as long as a good
-// part of a launch does. The program does not start before the monitor is
-// there, and a signal that comes earlier does what it would have done before the
-// launch.
+// The program does not start before the monitor is ready, and a signal that
+// comes earlier does what it would have done before the launch.
 func Exec(s *Spec) error {
-	streams, done := plugStreams()
-	defer done()
+	defer plugStreams()()
 	x, err := newExecution(s)
 	if err != nil {
 		return err
 	}
 	defer x.events.close()
-	image, err := seal(x.prog)
+	linked, err := x.prog.Image()
+	if err != nil {
+		return err
+	}
+	image, err := stage.Seal("postern-stage", linked)
 	if err != nil {
 		return err
 	}
@@ -44,66 +43,37 @@ func Exec(s *Spec) error {
 			return fmt.Errorf("pass descriptor %d to the launch: %w", fd, err)
 		}
 	}
+	// This also gives back the soft limit on descriptors, which the runtime
+	// has raised for itself.
 	path := fmt.Sprintf("/proc/self/fd/%d", image.Fd())
-	pid, err := syscall.ForkExec(path, []string{s.Launcher.comm()}, &syscall.ProcAttr{Files: streams})
-	if err != nil {
-		return &StartError{Step: "execute the launch image", On: path, Errno: errnoOf(err), Hint: execHint(errnoOf(err))}
-	}
-	monitor, err := seal(x.monitor(pid))
-	if err == nil {
-		err = become(monitor, s.Launcher.comm())
-	}
-	unix.Kill(pid, unix.SIGKILL)
-	return err
+	err = syscall.Exec(path, []string{s.Launcher.comm()}, nil)
+	return &StartError{Step: "execute the launch image", On: path, Errno: errnoOf(err), Hint: execHint(errnoOf(err))}
 }
 
-// plugStreams returns the standard streams to pass on. Those that are closed
-// stay so for the guest; here something has to be in their place, which a
-// descriptor of the launch would take otherwise.
-func plugStreams() (streams []uintptr, done func()) {
-	streams = []uintptr{0, 1, 2}
+// plugStreams keeps descriptors of the launch from taking the numbers of
+// standard streams that are closed, and stay so for the guest.
+func plugStreams() (unplug func()) {
 	var plugs []int
-	for fd := range streams {
+	for fd := range 3 {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != unix.EBADF {
 			continue
 		}
-		streams[fd] = ^uintptr(0)
 		if plug, err := unix.Eventfd(0, unix.EFD_CLOEXEC); err == nil { // the lowest free number
 			plugs = append(plugs, plug)
 		}
 	}
-	return streams, func() {
+	return func() {
 		for _, fd := range plugs {
 			unix.Close(fd)
 		}
 	}
 }
 
-func seal(p *stage.Program) (*os.File, error) {
-	linked, err := p.Image()
-	if err != nil {
-		return nil, err
-	}
-	return stage.Seal("postern-stage", linked)
-}
-
-// become replaces this process by a sealed program, and returns only if it
-// cannot.
-func become(image *os.File, comm string) error {
-	// This also gives back the soft limit on descriptors, which the runtime
-	// has raised for itself.
-	path := fmt.Sprintf("/proc/self/fd/%d", image.Fd())
-	err := syscall.Exec(path, []string{comm}, nil)
-	return &StartError{Step: "execute the monitor's image", On: path, Errno: errnoOf(err), Hint: execHint(errnoOf(err))}
-}
-
 // An execution is an Exec that has been compiled.
 type execution struct {
-	spec   *Spec
 	prog   *stage.Program
 	fds    []int // of ours that it uses, without the events
 	events events
-	forks  bool // the guest's first process is another than the launch's
 }
 
 func newExecution(s *Spec) (*execution, error) {
@@ -119,7 +89,7 @@ func newExecution(s *Spec) (*execution, error) {
 			return nil, &SpecError{Field: bad.field, Reason: "does not go with Exec"}
 		}
 	}
-	x := &execution{spec: s}
+	x := &execution{}
 	c := compiler{spec: s, monitor: true, control: -1, joins: map[int]int{}}
 	for _, t := range s.Namespaces.types() {
 		if t.ns.file != nil {
@@ -127,8 +97,7 @@ func newExecution(s *Spec) (*execution, error) {
 			x.fds = append(x.fds, int(t.ns.file.Fd()))
 		}
 	}
-	x.forks = c.forks()
-	if err := x.events.open(s, x.forks); err != nil {
+	if err := x.events.open(s, c.forks()); err != nil {
 		return nil, err
 	}
 	c.events = x.events
@@ -145,7 +114,7 @@ func (s *Spec) Explain() (string, error) {
 			return "", err
 		}
 		defer x.events.close()
-		return x.prog.String() + "\nmonitor:\n" + x.monitor(0).String(), nil
+		return x.prog.String(), nil
 	}
 	prog, err := s.program()
 	if err != nil {

@@ -131,126 +131,124 @@ func (c *compiler) awaitMonitor() {
 	}
 }
 
-// monitor is the program this process turns into: it waits for the guest of
-// the launch that the process pid has begun, and perhaps for its own parent and
-// for signals to forward. Others act on it as they did on the launcher.
-func (e *execution) monitor(pid int) *stage.Program {
+// becomeMonitor starts the launch as a child and makes the process that does so
+// its monitor: it waits for the guest, and perhaps for its own parent and for
+// signals to forward. Others act on it as they did on the launcher.
+func (c *compiler) becomeMonitor() {
 	const (
 		pollIn   = unix.POLLIN << 32
 		happened = -1 << 48
 		nobody   = 1<<32 - 1 // poll passes over a negative number
 	)
-	x, ev := e.spec.Launcher, e.events
-	b := &stage.Builder{}
+	x, ev := c.spec.Launcher, c.events
 	var (
-		init, status, tmp = b.Slot(), b.Slot(), b.Slot()
-		polls             = b.Slots(5)
+		pid, init         = c.Slot(), c.Slot()
+		status, tmp       = c.Slot(), c.Slot()
+		polls             = c.Slots(5)
 		children, parent  = polls, polls + 1
 		first, ended      = polls + 2, polls + 3
-		signals, others   = polls + 4, b.Slot()
-		info              = b.Mem(128)
-		old               = b.Mem(8)
+		signals, others   = polls + 4, c.Slot()
+		info              = c.Mem(128)
 		step              = do("wait for the guest")
 		loop, more, known stage.Label
-		exit, gone        stage.Label
+		exit, gone, child stage.Label
 	)
-	pidone.BlockSignals(b, old)
-	b.Sys(do(DoNoNewPrivs), stage.Prctl, stage.Imm(unix.PR_SET_NO_NEW_PRIVS), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
-	b.Sys(doOn(DoName, x.comm()), stage.Prctl, stage.Imm(unix.PR_SET_NAME), stage.Str(x.comm()), stage.Imm(0), stage.Imm(0), stage.Imm(0))
-	if e.spec.Namespaces.PID.fresh {
+	c.Fork(pid, do(DoFork), unix.CLONE_VM|int64(unix.SIGCHLD), &child)
+	c.Sys(do(DoNoNewPrivs), stage.Prctl, stage.Imm(unix.PR_SET_NO_NEW_PRIVS), stage.Imm(1), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+	c.name(x.comm())
+	if c.spec.Namespaces.PID.fresh {
 		var keep CapSet
-		if e.spec.HostUser != nil && x.Forward { // the guest is another user's
+		if c.spec.HostUser != nil && x.Forward { // the guest is another user's
 			keep = permitted() & capKill
 		}
-		b.Sys(do(DoCaps), stage.Capset, capHeader(), capData(keep, keep, 0))
+		c.Sys(do(DoCaps), stage.Capset, capHeader(), capData(keep, keep, 0))
 	} // else the guest sees it, and only having more rights keeps that from tracing it
-	closeAllBut(b, 3, ev.fds())
+	closeAllBut(c.Builder, 3, ev.fds())
 
 	for _, p := range []stage.Slot{children, parent, first, ended, signals, others} {
-		b.Move(p, stage.Imm(nobody))
+		c.Move(p, stage.Imm(nobody))
 	}
-	watch := func(dst stage.Slot, fd stage.Arg) { b.Add(dst, fd, stage.Imm(pollIn)) }
+	watch := func(dst stage.Slot, fd stage.Arg) { c.Add(dst, fd, stage.Imm(pollIn)) }
 	chld := stage.Blob("\x00\x00\x01\x00\x00\x00\x00\x00")
 	rest := stage.Blob("\xff\xff\xfe\xff\xff\xff\xff\xff")
-	b.SysTo(tmp, step, stage.Signalfd4, stage.Imm(-1), chld, stage.Imm(8), stage.Imm(unix.SFD_CLOEXEC))
+	c.SysTo(tmp, step, stage.Signalfd4, stage.Imm(-1), chld, stage.Imm(8), stage.Imm(unix.SFD_CLOEXEC))
 	watch(children, tmp)
 	if x.DieWithParent && x.Parent > 0 {
-		b.SysTo(tmp, step, stage.PidfdOpen, stage.Imm(x.Parent), stage.Imm(0))
+		c.SysOr(&gone, tmp, step, stage.PidfdOpen, stage.Imm(x.Parent), stage.Imm(0))
 		watch(parent, tmp)
-		b.SysTo(tmp, step, stage.Getppid)
-		b.If(stage.Jne, tmp, stage.Imm(x.Parent), &gone)
+		c.SysTo(tmp, step, stage.Getppid)
+		c.If(stage.Jne, tmp, stage.Imm(x.Parent), &gone)
 	} else if x.DieWithParent { // it is in another PID namespace, where it cannot be watched
-		b.Sys(do("ask to die with the parent"), stage.Prctl, stage.Imm(unix.PR_SET_PDEATHSIG), stage.Imm(int64(unix.SIGKILL)), stage.Imm(0), stage.Imm(0), stage.Imm(0))
+		c.Sys(do("ask to die with the parent"), stage.Prctl, stage.Imm(unix.PR_SET_PDEATHSIG), stage.Imm(int64(unix.SIGKILL)), stage.Imm(0), stage.Imm(0), stage.Imm(0))
 	}
 	if ev.ended != 0 {
 		watch(ended, stage.FD(ev.ended))
 	}
 	if x.Forward {
-		b.SysTo(tmp, step, stage.Signalfd4, stage.Imm(-1), rest, stage.Imm(8), stage.Imm(unix.SFD_CLOEXEC))
+		c.SysTo(tmp, step, stage.Signalfd4, stage.Imm(-1), rest, stage.Imm(8), stage.Imm(unix.SFD_CLOEXEC))
 		watch(others, tmp)
 	} else { // signals do to the monitor what they did to the launcher
-		b.Sys(step, stage.RtSigprocmask, stage.Imm(unix.SIG_SETMASK), old, stage.Imm(0), stage.Imm(8))
-		b.Sys(step, stage.RtSigprocmask, stage.Imm(unix.SIG_BLOCK), chld, stage.Imm(0), stage.Imm(8))
+		c.Sys(step, stage.RtSigprocmask, stage.Imm(unix.SIG_SETMASK), c.oldMask, stage.Imm(0), stage.Imm(8))
+		c.Sys(step, stage.RtSigprocmask, stage.Imm(unix.SIG_BLOCK), chld, stage.Imm(0), stage.Imm(8))
 	}
-	b.Sys(step, stage.Write, stage.FD(ev.up), stage.Blob("\x01\x00\x00\x00\x00\x00\x00\x00"), stage.Imm(8))
-	if e.forks {
+	c.Sys(step, stage.Write, stage.FD(ev.up), stage.Blob("\x01\x00\x00\x00\x00\x00\x00\x00"), stage.Imm(8))
+	if c.forks() {
 		watch(first, stage.FD(ev.init))
 	} else {
-		b.Move(init, stage.Imm(pid))
-		b.Move(signals, others)
+		c.Move(init, pid)
+		c.Move(signals, others)
 	}
 
 	// Children that have ended by now are not reported any more.
-	b.Jump(&more)
-	b.Place(&loop)
-	b.Try(tmp, step, stage.Ppoll, stage.SlotAddr(polls), stage.Imm(5), stage.Imm(0), stage.Imm(0), stage.Imm(8))
-	b.If(stage.Jlt, tmp, stage.Imm(1), &loop)
-	b.If(stage.Jset, parent, stage.Imm(happened), &gone)
+	c.Jump(&more)
+	c.Place(&loop)
+	c.Try(tmp, step, stage.Ppoll, stage.SlotAddr(polls), stage.Imm(5), stage.Imm(0), stage.Imm(0), stage.Imm(8))
+	c.If(stage.Jlt, tmp, stage.Imm(1), &loop)
+	c.If(stage.Jset, parent, stage.Imm(happened), &gone)
 	when := func(poll stage.Slot, f func()) {
 		var not stage.Label
-		b.And(tmp, poll, stage.Imm(happened))
-		b.If(stage.Jeq, tmp, stage.Imm(0), &not)
+		c.And(tmp, poll, stage.Imm(happened))
+		c.If(stage.Jeq, tmp, stage.Imm(0), &not)
 		f()
-		b.Place(&not)
+		c.Place(&not)
 	}
 	when(ended, func() { // whatever else is left is on its own
-		b.Sys(step, stage.Read, stage.FD(ev.ended), stage.SlotAddr(status), stage.Imm(8))
-		b.Add(tmp, status, stage.Imm(-1))
-		b.Sys(do("exit"), stage.ExitGroup, tmp)
+		c.Sys(step, stage.Read, stage.FD(ev.ended), stage.SlotAddr(status), stage.Imm(8))
+		c.Add(tmp, status, stage.Imm(-1))
+		c.Sys(do("exit"), stage.ExitGroup, tmp)
 	})
 	when(first, func() { // only now is there somebody to pass signals to
-		b.Sys(step, stage.Read, stage.FD(ev.init), stage.SlotAddr(init), stage.Imm(8))
-		b.Move(first, stage.Imm(nobody))
-		b.Move(signals, others)
-		b.Jump(&more)
+		c.Sys(step, stage.Read, stage.FD(ev.init), stage.SlotAddr(init), stage.Imm(8))
+		c.Move(first, stage.Imm(nobody))
+		c.Move(signals, others)
+		c.Jump(&more)
 	})
 	when(signals, func() {
-		b.And(tmp, signals, stage.Imm(0x7fffffff))
-		b.Sys(step, stage.Read, tmp, info, stage.Imm(128))
-		b.Load32(tmp, info, stage.Imm(0))
-		b.Try(stage.Discard, do("forward a signal"), stage.Kill, init, tmp)
-		b.Jump(&loop)
+		c.And(tmp, signals, stage.Imm(0x7fffffff))
+		c.Sys(step, stage.Read, tmp, info, stage.Imm(128))
+		c.Load32(tmp, info, stage.Imm(0))
+		c.Try(stage.Discard, do("forward a signal"), stage.Kill, init, tmp)
+		c.Jump(&loop)
 	})
-	b.And(tmp, children, stage.Imm(0x7fffffff))
-	b.Sys(step, stage.Read, tmp, info, stage.Imm(128))
-	b.Place(&more)
-	b.If(stage.Jne, init, stage.Imm(0), &known)
-	b.Try(tmp, step, stage.Wait4, stage.Imm(pid), stage.SlotAddr(status), stage.Imm(unix.WNOHANG), stage.Imm(0))
-	b.If(stage.Jlt, tmp, stage.Imm(1), &loop)
-	b.If(stage.Jne, status, stage.Imm(0), &exit)
-	b.Jump(&loop) // it has done its part
-	b.Place(&known)
-	b.Try(tmp, step, stage.Wait4, stage.Imm(-1), stage.SlotAddr(status), stage.Imm(unix.WNOHANG), stage.Imm(0))
-	b.If(stage.Jlt, tmp, stage.Imm(1), &loop)
-	b.If(stage.Jeq, tmp, init, &exit)
+	c.And(tmp, children, stage.Imm(0x7fffffff))
+	c.Sys(step, stage.Read, tmp, info, stage.Imm(128))
+	c.Place(&more)
+	c.If(stage.Jne, init, stage.Imm(0), &known)
+	c.Try(tmp, step, stage.Wait4, pid, stage.SlotAddr(status), stage.Imm(unix.WNOHANG), stage.Imm(0))
+	c.If(stage.Jlt, tmp, stage.Imm(1), &loop)
+	c.If(stage.Jne, status, stage.Imm(0), &exit)
+	c.Jump(&loop) // it has done its part
+	c.Place(&known)
+	c.Try(tmp, step, stage.Wait4, stage.Imm(-1), stage.SlotAddr(status), stage.Imm(unix.WNOHANG), stage.Imm(0))
+	c.If(stage.Jlt, tmp, stage.Imm(1), &loop)
+	c.If(stage.Jeq, tmp, init, &exit)
 	// Others may be children of whatever this process was before it became the launcher.
-	b.If(stage.Jne, tmp, stage.Imm(pid), &more)
-	b.If(stage.Jeq, status, stage.Imm(0), &more)
-	b.Place(&exit)
-	pidone.ExitWith(b, status, tmp)
+	c.If(stage.Jne, tmp, pid, &more)
+	c.If(stage.Jeq, status, stage.Imm(0), &more)
+	c.Place(&exit)
+	pidone.ExitWith(c.Builder, status, tmp)
 
-	b.Place(&gone)
-	b.Place(&b.Fail)
-	b.Sys(do("exit"), stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
-	return b.Program()
+	c.Place(&gone)
+	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
+	c.Place(&child)
 }
