@@ -74,7 +74,9 @@ type compiler struct {
 
 func (c *compiler) compile() *stage.Program {
 	s, n := c.spec, c.spec.Namespaces
-	c.Builder = &stage.Builder{}
+	if c.Builder == nil {
+		c.Builder = &stage.Builder{}
+	}
 	x := s.Launcher
 	if c.monitor {
 		c.Texts = x.failure

@@ -34,6 +34,8 @@ func Start(s *Spec) (*Process, error) {
 		return nil, err
 	}
 	defer l.close()
+	l.room = stage.NewRoom()
+	defer l.room.Release()
 	return l.start()
 }
 
@@ -44,6 +46,7 @@ type launch struct {
 	theirs  int // the other end of it, or -1
 	null    int // what the standard streams are that the caller has not given, or -1
 	image   *os.File
+	room    *stage.Room // which prog and linked are in, or nil
 	prog    *stage.Program
 	linked  []byte
 	stage   int // PID, until it is reaped
@@ -105,7 +108,7 @@ func (l *launch) prepare() ([]uintptr, error) {
 		}
 		files = append(files, uintptr(l.null))
 	}
-	c := compiler{spec: s, joins: map[int]int{}}
+	c := compiler{Builder: l.room.Builder(), spec: s, joins: map[int]int{}}
 	place := func(fd uintptr) int {
 		if s.KeepFDs { // every number may be the caller's: keep our own
 			return int(fd)
@@ -137,7 +140,7 @@ func (l *launch) prepare() ([]uintptr, error) {
 	}
 	l.prog = c.compile()
 	var err error
-	if l.linked, err = l.prog.Image(); err != nil {
+	if l.linked, err = l.room.Image(l.prog); err != nil {
 		return nil, err
 	}
 	l.image, err = stage.Seal("postern-stage", l.linked)

@@ -61,10 +61,10 @@ func (b *Builder) Grow(n int) {
 // their own for each operation would be most of the cost of building a program.
 func (b *Builder) emit(op Op, args []Arg) {
 	if b.ops == nil {
-		b.ops = make([]Op, 0, 512) // a hardened launch has about 350
+		b.ops = make([]Op, 0, typicalOps)
 	}
 	if len(b.args)+len(args) > cap(b.args) {
-		b.args = make([]Arg, 0, max(1500, len(args)))
+		b.args = make([]Arg, 0, max(typicalArgs, len(args)))
 	}
 	from := len(b.args)
 	b.args = append(b.args, args...)

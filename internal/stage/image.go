@@ -28,13 +28,15 @@ var machineCode = sync.OnceValues(machine)
 
 // Image links the program for the architecture this process runs on and
 // returns an ELF executable.
-func (p *Program) Image() ([]byte, error) {
+func (p *Program) Image() ([]byte, error) { return p.image(nil) }
+
+func (p *Program) image(in *Room) ([]byte, error) {
 	arch, ok := Host()
 	code, found := machineCode()
 	if !ok || !found {
 		return nil, ErrUnsupportedArch
 	}
-	return p.link(arch, code)
+	return p.link(arch, code, in)
 }
 
 const defaultMaxImage = 256 << 20
@@ -42,14 +44,12 @@ const defaultMaxImage = 256 << 20
 // maxImage bounds an image; a program that needs more is refused.
 var maxImage = defaultMaxImage
 
-func (p *Program) link(arch Arch, code []byte) ([]byte, error) {
+func (p *Program) link(arch Arch, code []byte, in *Room) ([]byte, error) {
 	dataSize := uint64(numSlots*8 + p.mem)
 	l := linker{
 		arch:  arch,
 		opOff: (codeOff + len(code) + OpSize - 1) &^ (OpSize - 1),
 		data:  imageBase - (dataSize+segmentAlign-1)&^(segmentAlign-1),
-		strs:  make(map[string]uint64, len(p.Ops)/2),
-		blobs: map[Blob]uint64{},
 	}
 	if dataSize > imageBase/2 {
 		return nil, fmt.Errorf("stage: a program with %d MiB of memory is too large", dataSize>>20)
@@ -59,7 +59,13 @@ func (p *Program) link(arch Arch, code []byte) ([]byte, error) {
 	if p.texts != nil {
 		guess *= 2
 	}
-	l.out = make([]byte, pool, pool+guess)
+	if in != nil && cap(in.image) >= pool+guess {
+		l.out, l.strs, l.blobs = in.image[:pool], in.strs, in.blobs
+		clear(l.out)
+	} else {
+		l.out = make([]byte, pool, pool+guess)
+		l.strs, l.blobs = make(map[string]uint64, len(p.Ops)/2), map[Blob]uint64{}
+	}
 	copy(l.out[codeOff:], code)
 	for i := range p.Ops {
 		if err := l.op(p, i); err != nil {
@@ -75,9 +81,6 @@ func (p *Program) link(arch Arch, code []byte) ([]byte, error) {
 	elfHeader(l.out, arch, l.data, dataSize)
 	return l.out, nil
 }
-
-// poolGuess is the room for constants that most programs need.
-const poolGuess = 24 << 10
 
 type linker struct {
 	arch  Arch

@@ -14,7 +14,7 @@ import (
 // linked links p for an architecture, with code that is never run.
 func linked(t *testing.T, p *Program, arch Arch) []byte {
 	t.Helper()
-	image, err := p.link(arch, bytes.Repeat([]byte{0xcc}, 301))
+	image, err := p.link(arch, bytes.Repeat([]byte{0xcc}, 301), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +355,7 @@ func TestLinkErrors(t *testing.T) {
 			b.Try(Discard, Step{"exit", ""}, ExitGroup, Imm(0))
 			test.build(&b)
 			for arch := range arches {
-				if _, err := b.Program().link(arch, []byte{0xcc}); err == nil || err.Error() != test.want {
+				if _, err := b.Program().link(arch, []byte{0xcc}, nil); err == nil || err.Error() != test.want {
 					t.Errorf("%s:\n got %v\nwant %s", arch, err, test.want)
 				}
 			}

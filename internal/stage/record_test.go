@@ -57,7 +57,7 @@ func TestFailedIndex(t *testing.T) {
 // FuzzParseRecord feeds the host's side what a hostile guest might write.
 func FuzzParseRecord(f *testing.F) {
 	p := sample("postern")
-	image, err := p.link(AMD64, make([]byte, 300))
+	image, err := p.link(AMD64, make([]byte, 300), nil)
 	if err != nil {
 		f.Fatal(err)
 	}
