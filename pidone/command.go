@@ -3,7 +3,6 @@
 package pidone
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
@@ -150,35 +149,45 @@ func tail(args []string) []string {
 // emitFailure says on standard error why the command could not be executed,
 // tells the host and exits.
 func (c Command) emitFailure(b *stage.Builder, r stage.Slot) {
-	exit := func(status int) {
+	var (
+		iov    = b.Slots(4) // who and what, and why
+		status = b.Slot()
+		say    stage.Label
+		step   = stage.Step{Do: "say why the command did not start"}
+	)
+	because := func(text string, exit int) {
 		if c.Status != 0 {
-			status = c.Status
+			exit = c.Status
 		}
-		b.Move(c.failed, stage.Imm(1))
-		if c.control >= 0 {
-			rec := b.Slots(recordWords)
-			sendRecord(b, c.control, rec, stage.ExecError, stage.Imm(0), r, stage.Imm(status))
-		}
-		b.Sys(stage.Step{Do: "exit"}, stage.ExitGroup, stage.Imm(status))
+		text += "\n"
+		b.Move(iov+2, stage.Str(text))
+		b.Move(iov+3, stage.Imm(len(text)))
+		b.Move(status, stage.Imm(exit))
 	}
 	for _, e := range []struct {
 		errno  unix.Errno
 		status int
 	}{
 		{unix.ENOENT, NotFound}, {unix.ENOTDIR, NotFound}, {unix.EACCES, NotExecutable}, {unix.ENOEXEC, NotExecutable},
-		{unix.E2BIG, NotExecutable}, {unix.ELOOP, NotExecutable}, {unix.ENAMETOOLONG, NotExecutable}, {unix.ENOMEM, NotExecutable}, {0, NotExecutable},
+		{unix.E2BIG, NotExecutable}, {unix.ELOOP, NotExecutable}, {unix.ENAMETOOLONG, NotExecutable}, {unix.ENOMEM, NotExecutable},
 	} {
 		var other stage.Label
-		text := "cannot be executed"
-		if e.errno != 0 {
-			text = ErrnoText(e.errno)
-			b.If(stage.Jne, r, stage.Imm(-int64(e.errno)), &other)
-		}
-		msg := fmt.Sprintf("%s%s: %s\n", c.Prefix, c.Path, text)
-		b.Try(stage.Discard, stage.Step{Do: "say why the command did not start"}, stage.Write, stage.Imm(2), stage.Str(printable(msg)), stage.Imm(len(printable(msg))))
-		exit(e.status)
+		b.If(stage.Jne, r, stage.Imm(-int64(e.errno)), &other)
+		because(ErrnoText(e.errno), e.status)
+		b.Jump(&say)
 		b.Place(&other)
 	}
+	because("cannot be executed", NotExecutable)
+	b.Place(&say)
+	msg := printable(c.Prefix + c.Path + ": ")
+	b.Move(iov, stage.Str(msg))
+	b.Move(iov+1, stage.Imm(len(msg)))
+	b.Try(stage.Discard, step, stage.Writev, stage.Imm(2), stage.SlotAddr(iov), stage.Imm(2))
+	b.Move(c.failed, stage.Imm(1))
+	if c.control >= 0 {
+		sendRecord(b, c.control, b.Slots(recordWords), stage.ExecError, stage.Imm(0), r, status)
+	}
+	b.Sys(stage.Step{Do: "exit"}, stage.ExitGroup, status)
 }
 
 // printable keeps a NUL byte from ending a message early.
