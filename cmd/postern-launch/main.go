@@ -1,8 +1,5 @@
 //go:build linux
 
-//go:debug containermaxprocs=0
-//go:debug updatemaxprocs=0
-//go:debug decoratemappings=0
 package main
 
 import (
