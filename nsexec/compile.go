@@ -59,6 +59,8 @@ type compiler struct {
 	*stage.Builder
 	spec    *Spec
 	monitor bool         // the launch is one of Exec, which tells of failures itself
+	late    bool         // the command comes with the host's word
+	words   stage.Mem    // where it comes to
 	control int          // socket to the host, or -1
 	events  events       // between the launch and the monitor
 	joins   map[int]int  // namespace flag -> descriptor to join
@@ -213,13 +215,24 @@ func closeAllBut(b *stage.Builder, from int, keep []int) {
 	b.Sys(do(DoClose), stage.CloseRange, stage.FD(from), stage.Imm(math.MaxUint32), stage.Imm(0))
 }
 
+// execPrefix begins the message about a program that cannot be executed.
+const execPrefix = "postern: "
+
+// maxWords is how large a command a template is for, in bytes. One message to
+// the init carries it.
+const maxWords = 64 << 10
+
 // run emits the end of the launch: init and command, or the command alone.
 func (c *compiler) run() {
 	s, x := c.spec, c.spec.Launcher
 	cmd := pidone.Command{
 		Path: s.Path, Args: s.Args, Env: s.Env, Limits: s.limits(),
-		Prefix: "postern: ",
+		Prefix: execPrefix,
 		Setup:  c.beforeExec,
+	}
+	if c.late {
+		c.words = c.Mem(maxWords)
+		cmd.In = c.words
 	}
 	if s.SignalMask {
 		mask := c.Slot()

@@ -34,8 +34,8 @@ func newSockets() (ours socket, theirs int, err error) {
 }
 
 // goOn lets a launch that waits for the host go on.
-func (s socket) goOn() error {
-	_, err := s.Write([]byte{1})
+func (s socket) goOn(word []byte) error {
+	_, err := s.Write(word)
 	if errors.Is(err, unix.EPIPE) { // it has failed already and said why
 		err = nil
 	}

@@ -133,8 +133,9 @@ func (s *Spec) program() (*stage.Program, error) {
 		return nil, err
 	}
 	defer l.close()
-	if _, err := l.prepare(); err != nil {
+	c, _, err := l.prepare()
+	if err != nil {
 		return nil, err
 	}
-	return l.prog, nil
+	return c.compile(), nil
 }

@@ -3,8 +3,6 @@
 package nsexec
 
 import (
-	"runtime"
-
 	"github.com/populationgenomics/postern-go/internal/stage"
 )
 
@@ -32,11 +30,11 @@ func StartAltered(s *Spec, alter func(*stage.Program)) (*Process, error) {
 		return nil, err
 	}
 	defer l.close()
-	files, err := l.prepare()
+	c, files, err := l.prepare()
 	if err != nil {
 		return nil, err
 	}
-	l.image.Close()
+	l.prog = c.compile()
 	alter(l.prog)
 	if l.linked, err = l.prog.Image(); err != nil {
 		return nil, err
@@ -44,12 +42,7 @@ func StartAltered(s *Spec, alter func(*stage.Program)) (*Process, error) {
 	if l.image, err = stage.Seal("postern-stage", l.linked); err != nil {
 		return nil, err
 	}
-	if err := l.fork(files); err != nil {
-		return nil, err
-	}
-	runtime.KeepAlive(s)
-	l.closeTheirs()
-	return l.await()
+	return l.start(files)
 }
 
 // A Machine describes one that is not at hand.

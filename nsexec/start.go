@@ -34,21 +34,33 @@ func Start(s *Spec) (*Process, error) {
 		return nil, err
 	}
 	defer l.close()
-	l.room = stage.NewRoom()
-	defer l.room.Release()
-	return l.start()
+	room := stage.NewRoom()
+	defer room.Release()
+	c, files, err := l.prepare()
+	if err != nil {
+		return nil, err
+	}
+	c.Builder = room.Builder()
+	l.prog = c.compile()
+	if l.linked, err = room.Image(l.prog); err != nil {
+		return nil, err
+	}
+	if l.image, err = stage.Seal("postern-stage", l.linked); err != nil {
+		return nil, err
+	}
+	return l.start(files)
 }
 
 // A launch is the host's side of a Start in progress.
 type launch struct {
 	spec    *Spec
 	control socket
-	theirs  int // the other end of it, or -1
-	null    int // what the standard streams are that the caller has not given, or -1
-	image   *os.File
-	room    *stage.Room // which prog and linked are in, or nil
+	theirs  int    // the other end of it, or -1
+	null    int    // what the standard streams are that the caller has not given, or -1
+	word    []byte // what lets the launch go on
 	prog    *stage.Program
 	linked  []byte
+	image   *os.File
 	stage   int // PID, until it is reaped
 }
 
@@ -74,14 +86,11 @@ func (l *launch) closeTheirs() {
 
 func newLaunch(s *Spec) (*launch, error) {
 	control, theirs, err := newSockets()
-	return &launch{spec: s, control: control, theirs: theirs, null: -1}, err
+	return &launch{spec: s, control: control, theirs: theirs, null: -1, word: []byte{1}}, err
 }
 
-func (l *launch) start() (*Process, error) {
-	files, err := l.prepare()
-	if err != nil {
-		return nil, err
-	}
+// start executes the image, with these descriptors by their numbers.
+func (l *launch) start(files []uintptr) (*Process, error) {
 	if err := l.fork(files); err != nil {
 		return nil, err
 	}
@@ -90,9 +99,9 @@ func (l *launch) start() (*Process, error) {
 	return l.await()
 }
 
-// prepare compiles the spec and returns the descriptors to start it with, by
-// the number each is to have.
-func (l *launch) prepare() ([]uintptr, error) {
+// prepare returns a compiler for the spec and the descriptors to start the
+// launch with, by the number each is to have.
+func (l *launch) prepare() (*compiler, []uintptr, error) {
 	s := l.spec
 	files := make([]uintptr, 0, 8)
 	for _, f := range []*os.File{s.Stdin, s.Stdout, s.Stderr} {
@@ -103,12 +112,12 @@ func (l *launch) prepare() ([]uintptr, error) {
 		if l.null < 0 {
 			var err error
 			if l.null, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
-				return nil, fmt.Errorf("open the guest's standard streams: %s: %w", os.DevNull, err)
+				return nil, nil, fmt.Errorf("open the guest's standard streams: %s: %w", os.DevNull, err)
 			}
 		}
 		files = append(files, uintptr(l.null))
 	}
-	c := compiler{Builder: l.room.Builder(), spec: s, joins: map[int]int{}}
+	c := &compiler{spec: s, joins: map[int]int{}}
 	place := func(fd uintptr) int {
 		if s.KeepFDs { // every number may be the caller's: keep our own
 			return int(fd)
@@ -134,19 +143,12 @@ func (l *launch) prepare() ([]uintptr, error) {
 	if s.KeepFDs {
 		for _, fd := range inherit {
 			if _, err := unix.FcntlInt(fd, unix.F_SETFD, 0); err != nil {
-				return nil, fmt.Errorf("pass descriptor %d to the launch: %w", fd, err)
+				return nil, nil, fmt.Errorf("pass descriptor %d to the launch: %w", fd, err)
 			}
 		}
 	}
-	l.prog = c.compile()
-	var err error
-	if l.linked, err = l.room.Image(l.prog); err != nil {
-		return nil, err
-	}
-	l.image, err = stage.Seal("postern-stage", l.linked)
-	return files, err
+	return c, files, nil
 }
-
 func (l *launch) fork(files []uintptr) error {
 	image, done, err := l.apart(files)
 	defer done()
@@ -251,7 +253,7 @@ func (l *launch) await() (*Process, error) {
 	if l.spec.Namespaces.PID == Share && !l.spec.Launcher.announces() { // the stage itself becomes the program
 		err := l.hold(p, message{Record: stage.Record{A: int64(l.stage)}, fd: -1})
 		if err == nil {
-			err = l.control.goOn()
+			err = l.control.goOn(l.word)
 		}
 		if err != nil {
 			return nil, l.abandon(p, err)
@@ -277,7 +279,7 @@ func (l *launch) await() (*Process, error) {
 		case stage.Unshared:
 			err = l.writeMaps()
 			if err == nil {
-				err = l.control.goOn()
+				err = l.control.goOn(l.word)
 			}
 		case stage.Started:
 			err = l.started(p, rec)
@@ -318,12 +320,12 @@ func (l *launch) started(p *Process, rec message) error {
 	} else if err := l.hold(p, rec); err != nil {
 		return err
 	} else if !x.announces() || x.belowPID() { // or the init is yet to come
-		return l.control.goOn()
+		return l.control.goOn(l.word)
 	}
 	if err := x.Announce(pid); err != nil {
 		return err
 	}
-	return l.control.goOn()
+	return l.control.goOn(l.word)
 }
 
 // onlyChild returns the child of a process that has one, from a namespace

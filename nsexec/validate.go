@@ -32,28 +32,11 @@ func (s *Spec) Validate() error {
 		errs = append(errs, &SpecError{Field: field, Reason: fmt.Sprintf(format, args...)})
 	}
 	n := s.Namespaces
-	if s.Path == "" && s.Launcher == nil {
-		bad("Path", "is empty")
-	}
-	if len(s.Args) == 0 {
-		bad("Args", "is empty; argv[0] is needed")
-	}
-	for _, f := range []struct {
-		field string
-		vals  []string
-	}{{"Path", []string{s.Path}}, {"Args", s.Args}, {"Env", s.Env}, {"Dir", append(s.DirFallback[:len(s.DirFallback):len(s.DirFallback)], s.Dir)}} {
-		for i, v := range f.vals {
-			if strings.IndexByte(v, 0) >= 0 {
-				bad(f.field, "entry %d contains a NUL byte", i)
-			}
+	for i, d := range append(s.DirFallback[:len(s.DirFallback):len(s.DirFallback)], s.Dir) {
+		if strings.IndexByte(d, 0) >= 0 {
+			bad("Dir", "entry %d contains a NUL byte", i)
 		}
 	}
-	for i, e := range s.Env {
-		if k, _, ok := strings.Cut(e, "="); !ok || k == "" {
-			bad("Env", "entry %d is not of the form NAME=value", i)
-		}
-	}
-	errs = append(errs, s.checkSize()...)
 	if s.Mounts != nil {
 		if !n.Mount.fresh {
 			bad("Mounts", "need a new mount namespace")
@@ -106,28 +89,68 @@ func (s *Spec) Validate() error {
 			bad("Limits", "%s: the soft limit %d is above the hard limit %d", pidone.LimitName(l.Resource), l.Soft, l.Hard)
 		}
 	}
-	errs = append(errs, s.checkFiles()...)
+	errs = append(errs, s.validateCommand(), errors.Join(s.checkFiles()...))
 	return errors.Join(errs...)
 }
 
-// checkFiles finds descriptors that are none, and ways out of the guest.
+// validateCommand returns the problems of what is a [Command]'s.
+func (s *Spec) validateCommand() error {
+	var errs []error
+	bad := func(field, format string, args ...any) {
+		errs = append(errs, &SpecError{Field: field, Reason: fmt.Sprintf(format, args...)})
+	}
+	if s.Path == "" && s.Launcher == nil {
+		bad("Path", "is empty")
+	}
+	if len(s.Args) == 0 {
+		bad("Args", "is empty; argv[0] is needed")
+	}
+	for _, f := range []struct {
+		field string
+		vals  []string
+	}{{"Path", []string{s.Path}}, {"Args", s.Args}, {"Env", s.Env}} {
+		for i, v := range f.vals {
+			if strings.IndexByte(v, 0) >= 0 {
+				bad(f.field, "entry %d contains a NUL byte", i)
+			}
+		}
+	}
+	for i, e := range s.Env {
+		if k, _, ok := strings.Cut(e, "="); !ok || k == "" {
+			bad("Env", "entry %d is not of the form NAME=value", i)
+		}
+	}
+	errs = append(errs, s.checkSize()...)
+	for i, f := range []*os.File{s.Stdin, s.Stdout, s.Stderr} {
+		if f != nil {
+			if err := checkFile([...]string{"Stdin", "Stdout", "Stderr"}[i], f, !s.KeepFDs); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkFile refuses a descriptor that is none, and ways out of the guest.
+func checkFile(field string, f *os.File, toGuest bool) error {
+	if f == nil {
+		return &SpecError{Field: field, Reason: "is nil"}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return &SpecError{field, "is not an open file: " + err.Error(), err}
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR && toGuest {
+		return &SpecError{Field: field, Reason: "is a directory, which would be a way out of the guest's root"}
+	}
+	return nil
+}
+
 func (s *Spec) checkFiles() []error {
 	var errs []error
 	check := func(field string, f *os.File, toGuest bool) {
-		if f == nil {
-			errs = append(errs, &SpecError{Field: field, Reason: "is nil"})
-			return
-		}
-		var st unix.Stat_t
-		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-			errs = append(errs, &SpecError{field, "is not an open file: " + err.Error(), err})
-		} else if st.Mode&unix.S_IFMT == unix.S_IFDIR && toGuest {
-			errs = append(errs, &SpecError{Field: field, Reason: "is a directory, which would be a way out of the guest's root"})
-		}
-	}
-	for i, f := range []*os.File{s.Stdin, s.Stdout, s.Stderr} {
-		if f != nil {
-			check([...]string{"Stdin", "Stdout", "Stderr"}[i], f, !s.KeepFDs)
+		if err := checkFile(field, f, toGuest); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	for i, f := range s.Files {

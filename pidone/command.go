@@ -30,6 +30,11 @@ type Command struct {
 	// EnvAt, when not nil, is the address of the environment to pass instead
 	// of Env, which then only says where to search.
 	EnvAt stage.Arg
+	// In, if it has a size, is where the host puts the block (see
+	// [stage.Block]) with the Words of a command that is not known yet. Only
+	// an [Init] that awaits the host can have that, and Path, Args and Env
+	// then are of no account.
+	In stage.Mem
 
 	// OwnGroup puts the command into a process group of its own.
 	OwnGroup bool
@@ -100,43 +105,87 @@ func (c Command) Emit(b *stage.Builder) {
 	b.Sys(step("restore the signal mask for"), stage.RtSigprocmask, stage.Imm(unix.SIG_SETMASK), mask, stage.Imm(0), stage.Imm(sigsetSize))
 
 	var (
-		r, denied = b.Slot(), b.Slot()
-		env       = c.EnvAt
-		argv      = stage.Strings(c.Args)
-		giveUp    stage.Label
-		scripts   []func()
+		r, denied  = b.Slot(), b.Slot()
+		argv, env  = b.Slot(), b.Slot()
+		path       = b.Slot()
+		paths, shs = b.Slot(), b.Slot()
+		words      = c.words(b)
+
+		loop, next, isDenied, script, none, giveUp stage.Label
 	)
-	if env == nil {
-		env = stage.Strings(c.Env)
+	b.Load64(argv, words, stage.Imm(wordArgv))
+	if c.EnvAt != nil {
+		b.Move(env, c.EnvAt)
+	} else {
+		b.Load64(env, words, stage.Imm(wordEnv))
 	}
-	for _, p := range c.candidates() {
-		var next, isDenied, script stage.Label
-		b.Try(r, step("execute"), stage.Execve, stage.Str(p), argv, env)
-		for _, e := range []unix.Errno{unix.ENOENT, unix.ENOTDIR, unix.ENODEV, unix.ESTALE, unix.ETIMEDOUT} {
-			b.If(stage.Jeq, r, stage.Imm(-int64(e)), &next)
-		}
-		b.If(stage.Jeq, r, stage.Imm(-int64(unix.EACCES)), &isDenied)
-		b.If(stage.Jeq, r, stage.Imm(-int64(unix.ENOEXEC)), &script)
-		b.Jump(&giveUp)
-		b.Place(&isDenied)
-		b.Move(denied, stage.Imm(1))
-		b.Place(&next)
-		scripts = append(scripts, func() { // a script without #! is for the shell, as with execvp
-			b.Place(&script)
-			sh := append([]string{"/bin/sh", p}, tail(c.Args)...)
-			b.Try(r, step("execute"), stage.Execve, stage.Str("/bin/sh"), stage.Strings(sh), env)
-			b.Move(r, stage.Imm(-int64(unix.ENOEXEC)))
-			b.Jump(&giveUp)
-		})
+	b.Load64(paths, words, stage.Imm(wordPaths))
+	b.Load64(shs, words, stage.Imm(wordScripts))
+	b.Place(&loop)
+	b.Load64(path, paths, stage.Imm(0))
+	b.If(stage.Jeq, path, stage.Imm(0), &none)
+	b.Try(r, step("execute"), stage.Execve, path, argv, env)
+	for _, e := range []unix.Errno{unix.ENOENT, unix.ENOTDIR, unix.ENODEV, unix.ESTALE, unix.ETIMEDOUT} {
+		b.If(stage.Jeq, r, stage.Imm(-int64(e)), &next)
 	}
+	b.If(stage.Jeq, r, stage.Imm(-int64(unix.EACCES)), &isDenied)
+	b.If(stage.Jeq, r, stage.Imm(-int64(unix.ENOEXEC)), &script)
+	b.Jump(&giveUp)
+
+	b.Place(&isDenied)
+	b.Move(denied, stage.Imm(1))
+	b.Place(&next)
+	b.Add(paths, paths, stage.Imm(8))
+	b.Add(shs, shs, stage.Imm(8))
+	b.Jump(&loop)
+
+	b.Place(&script) // one without #! is for the shell, as with execvp
+	b.Load64(argv, shs, stage.Imm(0))
+	b.Try(r, step("execute"), stage.Execve, stage.Str("/bin/sh"), argv, env)
+	b.Move(r, stage.Imm(-int64(unix.ENOEXEC)))
+	b.Jump(&giveUp)
+
+	b.Place(&none)
 	b.If(stage.Jeq, denied, stage.Imm(0), &giveUp)
 	b.Move(r, stage.Imm(-int64(unix.EACCES)))
-	b.Jump(&giveUp)
-	for _, f := range scripts {
-		f()
-	}
 	b.Place(&giveUp)
-	c.emitFailure(b, r)
+	c.emitFailure(b, words, r)
+}
+
+// The places of a command's words.
+const (
+	wordArgv = 8 * iota
+	wordEnv
+	wordPaths   // where the program may be, up to a NULL
+	wordScripts // argv of the shell for each
+	wordName    // how a message begins, and its length
+	wordNameLen
+)
+
+// Words are what sets one command apart from another that is launched in the
+// same way.
+func (c Command) Words() stage.Vec {
+	candidates := c.candidates()
+	scripts := make(stage.Vec, len(candidates))
+	for i, p := range candidates {
+		scripts[i] = stage.Strings(append([]string{"/bin/sh", p}, tail(c.Args)...))
+	}
+	name := printable(c.Prefix + c.Path + ": ")
+	return stage.Vec{
+		stage.Strings(c.Args), stage.Strings(c.Env), stage.Strings(candidates), scripts,
+		stage.Str(name), stage.Imm(len(name)),
+	}
+}
+
+// words finds the words.
+func (c Command) words(b *stage.Builder) stage.Slot {
+	at := b.Slot()
+	if c.In.Size > 0 {
+		b.Load64(at, c.In, stage.Imm(0))
+	} else {
+		b.Move(at, c.Words())
+	}
+	return at
 }
 
 func tail(args []string) []string {
@@ -148,7 +197,7 @@ func tail(args []string) []string {
 
 // emitFailure says on standard error why the command could not be executed,
 // tells the host and exits.
-func (c Command) emitFailure(b *stage.Builder, r stage.Slot) {
+func (c Command) emitFailure(b *stage.Builder, words, r stage.Slot) {
 	var (
 		iov    = b.Slots(4) // who and what, and why
 		status = b.Slot()
@@ -179,9 +228,8 @@ func (c Command) emitFailure(b *stage.Builder, r stage.Slot) {
 	}
 	because("cannot be executed", NotExecutable)
 	b.Place(&say)
-	msg := printable(c.Prefix + c.Path + ": ")
-	b.Move(iov, stage.Str(msg))
-	b.Move(iov+1, stage.Imm(len(msg)))
+	b.Load64(iov, words, stage.Imm(wordName))
+	b.Load64(iov+1, words, stage.Imm(wordNameLen))
 	b.Try(stage.Discard, step, stage.Writev, stage.Imm(2), stage.SlotAddr(iov), stage.Imm(2))
 	b.Move(c.failed, stage.Imm(1))
 	if c.control >= 0 {

@@ -31,8 +31,9 @@ type Init struct {
 	// Lifelines are slots with further descriptors, pidfds for instance, that
 	// end the guest when they become readable.
 	Lifelines []stage.Slot
-	// AwaitHost makes the init wait for a byte on Control before it starts
-	// the command, so that the host can take hold of the init first.
+	// AwaitHost makes the init wait for a word on Control before it starts
+	// the command, so that the host can take hold of the init first. The word
+	// is a byte, or what Command.In is for.
 	AwaitHost bool
 	// Forward passes signals on to the command's process group.
 	Forward bool
@@ -82,8 +83,12 @@ func (in Init) Emit(b *stage.Builder) {
 	}
 	if in.AwaitHost {
 		var gone, ready stage.Label
-		b.SysOr(&gone, tmp, step("wait for the host"), stage.Read, stage.FD(in.Control), info, stage.Imm(1))
-		b.If(stage.Jeq, tmp, stage.Imm(1), &ready)
+		into := info
+		if in.Command.In.Size > 0 {
+			into = in.Command.In
+		}
+		b.SysOr(&gone, tmp, step("wait for the host"), stage.Read, stage.FD(in.Control), into, stage.Imm(into.Size))
+		b.If(stage.Jlt, stage.Imm(0), tmp, &ready)
 		b.Place(&gone)
 		b.Sys(step("exit"), stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
 		b.Place(&ready)

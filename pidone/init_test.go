@@ -349,7 +349,7 @@ func TestInitProgram(t *testing.T) {
 	pidone.SendRecord(b, 3, stage.Failed, stage.FailedOp, stage.FailedErrno)
 	listing := b.Program().String()
 	at := -1
-	for _, want := range []string{"signalfd4", "read(3", "clone(", "ppoll", "kill(-2", "wait4(-1", "setpgid(0, 0)", "execve(\"/bin/true\""} {
+	for _, want := range []string{"signalfd4", "read(3", "clone(", "ppoll", "kill(-2", "wait4(-1", "setpgid(0, 0)", "\"execute /bin/true\""} {
 		i := strings.Index(listing, want)
 		if i <= at {
 			t.Errorf("%q is missing or out of order in\n%s", want, listing)

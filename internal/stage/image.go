@@ -48,6 +48,7 @@ func (p *Program) link(arch Arch, code []byte, in *Room) ([]byte, error) {
 	dataSize := uint64(numSlots*8 + p.mem)
 	l := linker{
 		arch:  arch,
+		base:  imageBase,
 		opOff: (codeOff + len(code) + OpSize - 1) &^ (OpSize - 1),
 		data:  imageBase - (dataSize+segmentAlign-1)&^(segmentAlign-1),
 	}
@@ -84,6 +85,7 @@ func (p *Program) link(arch Arch, code []byte, in *Room) ([]byte, error) {
 
 type linker struct {
 	arch  Arch
+	base  uint64 // where out will lie
 	out   []byte
 	opOff int
 	data  uint64
@@ -242,7 +244,7 @@ func (l *linker) opTable(p *Program) (uint64, error) {
 	return l.table, nil
 }
 
-func (l *linker) here() uint64 { return imageBase + uint64(len(l.out)) }
+func (l *linker) here() uint64 { return l.base + uint64(len(l.out)) }
 
 func (l *linker) align() uint64 {
 	for len(l.out)%8 != 0 {
