@@ -71,7 +71,7 @@ func (s *Sandbox) launch(c Command, held *resources) error {
 		lock.Close()
 		return err
 	}
-	if g.Process, err = nsexec.Start(spec); err != nil {
+	if g.Process, err = s.templates.start(c, spec); err != nil {
 		lock.Close()
 		return launchError(err)
 	}

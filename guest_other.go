@@ -29,6 +29,10 @@ type oomCounter struct{}
 func openOOMCounter() oomCounter { return oomCounter{} }
 func (oomCounter) close()        {}
 
+type templates struct{}
+
+func (*templates) close() error { return nil }
+
 type output struct{}
 
 func (*output) read([]byte) (Stream, int, error) { return 0, 0, io.EOF }

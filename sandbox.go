@@ -27,6 +27,7 @@ type Sandbox struct {
 	workspace string // host path, or empty if in memory
 	private   bool   // the workspace is ours to remove
 	oom       oomCounter
+	templates templates
 
 	mu     sync.Mutex
 	closed bool
@@ -124,6 +125,7 @@ func (s *Sandbox) Close() error {
 		return nil
 	}
 	s.oom.close()
+	s.templates.close()
 	if !s.private {
 		return nil
 	}

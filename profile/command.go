@@ -46,6 +46,11 @@ func Python(code string, args ...string) Command {
 	return Command{Python: code, Args: args}
 }
 
+// Plain reports whether all that sets the launch of c apart from those of other
+// plain commands is its path, its arguments, its environment and its standard
+// streams.
+func (c Command) Plain() bool { return c.Python == "" && c.Terminal == nil }
+
 // Validate returns everything about the command that no run could have,
 // joined; each is a [*FieldError].
 func (c Command) Validate() error {

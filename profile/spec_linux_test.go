@@ -107,6 +107,42 @@ func TestExtra(t *testing.T) {
 
 // Promises 107, 108, 118, 119, 125: what the user adds comes after all it may
 // lie below, in order.
+// Plain commands can be launched from one template.
+func TestPlainCommands(t *testing.T) {
+	size, user := WindowSize{Rows: 1, Cols: 1}, uint32(1000)
+	for name, p := range map[string]Profile{
+		"zero": {},
+		"full": {
+			Env: []string{"A=1"}, HostUID: &user, Etc: &Etc{User: "me"}, StubFiles: []string{"/srv/m.py"},
+			Limits: Limits{AddressSpace: 1 << 30}, ReadOnlyBinds: []Bind{{Host: "/srv"}}, TmpSize: 1 << 20,
+		},
+	} {
+		spec := func(c Command) *nsexec.Spec {
+			s, err := p.CommandSpec("/ws", c, Extra{Env: []string{"B=2"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		launch := cmp.Options{
+			cmpopts.IgnoreFields(nsexec.Spec{}, "Path", "Args", "Env"),
+			cmp.AllowUnexported(nsexec.Namespace{}),
+		}
+		first := spec(Command{Args: []string{"first"}})
+		for _, c := range []Command{
+			{Args: []string{"second", "with", "arguments"}, Env: []string{"C=3", "A=4"}},
+			{Args: []string{"second"}, Input: []byte("input")},
+			{Args: []string{"second"}, StdinPipe: true},
+			{Args: []string{"second"}, Terminal: &size},
+			Bash("true"), Python("pass"),
+		} {
+			if diff := cmp.Diff(first, spec(c), launch); (diff == "") != c.Plain() {
+				t.Errorf("%s: Plain is %v, and the launch of %+v differs from another's by\n%s", name, c.Plain(), c, diff)
+			}
+		}
+	}
+}
+
 func TestSpecOrder(t *testing.T) {
 	p := Profile{
 		Workspace:     "/srv/ws",
