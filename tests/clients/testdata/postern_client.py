@@ -50,8 +50,9 @@ def in_sandbox(use, *args, hatch=None, **fields):
 
 
 def terminated(sandbox):
-    # Without another process in the group, of whose end bash might tell.
-    script = 'trap "echo stopping; exit 3" TERM; mkfifo /tmp/f; exec 3<>/tmp/f; echo ready; read -u 3'
+    # Without another process in the group, of whose end bash might tell. A
+    # signal just before read waits is trapped when read returns, so it does.
+    script = 'trap "echo stopping; exit 3" TERM; mkfifo /tmp/f; exec 3<>/tmp/f; echo ready; while :; do read -t 1 -u 3; done'
     with sandbox.start_bash(script) as process:
         first = next(process.output())
         process.terminate(grace=60)
