@@ -611,7 +611,7 @@ func TestPWD(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	r := onHost(t, "--unshare-all", "--explain", "true")
-	for _, want := range []string{"pivot_root", "\"open bind source /\"", "\"execute /usr/bin/true\""} {
+	for _, want := range []string{"pivot_root", "\"open bind source /\"", "[\"/usr/bin/true\"", "\"execute true\""} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("%q is missing:\n%s%s", want, r.out, r.err)
 		}
