@@ -70,6 +70,7 @@ type compiler struct {
 	procfs  stage.Slot   // the caller's /proc, to be used after the root is gone
 	env     stage.Slot   // address of the environment, if it depends on the directory
 	alive   []stage.Slot // pidfds whose end is the guest's
+	stage   stage.Slot   // pidfd of the stage, in the init
 	watched stage.Slot   // pidfd of the parent, if the guest has to do with it
 	net     netns        // how the guest gets its network namespace
 }
@@ -109,10 +110,12 @@ func (c *compiler) compile() *stage.Program {
 	var child stage.Label
 	switch pid := c.Slot(); {
 	case c.monitor && c.forks():
+		c.watchStage()
 		c.net.prepare(c)
 		c.forkForMonitor(pid, &child)
 	case c.monitor: // nothing to start
 	case n.PID != Share:
+		c.watchStage()
 		c.net.prepare(c)
 		c.keeper(pid, &child)
 	case x.announces():
@@ -260,6 +263,7 @@ func (c *compiler) run() {
 		if c.awaitsHost() {
 			c.awaitHost()
 		}
+		c.leaveStage()
 		cmd.EmitAlone(c.Builder, c.control)
 		return
 	}
@@ -286,6 +290,10 @@ func (c *compiler) run() {
 			if c.seccompOnce() {
 				c.seccomp()
 			}
+			if c.awaitsHost() {
+				c.awaitWord()
+			}
+			c.leaveStage()
 		},
 		Detach: func(b *stage.Builder) {
 			x.detach(c)
@@ -352,7 +360,24 @@ func (c *compiler) name(name string) {
 // the guest. Where it is announced it has waited before.
 func (c *compiler) awaitsHost() bool { return c.control >= 0 && !c.spec.Launcher.announces() }
 
+// awaitWord waits until the host has something to say, or ends if it can have
+// nothing, not knowing of the init.
+func (c *compiler) awaitWord() {
+	if c.stage == 0 {
+		return
+	}
+	control := c.Slot()
+	var gone, said stage.Label
+	c.Move(control, stage.FD(c.control))
+	c.awaitEvent(control, c.stage, &gone)
+	c.Jump(&said)
+	c.Place(&gone)
+	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(128+int64(unix.SIGKILL)))
+	c.Place(&said)
+}
+
 func (c *compiler) awaitHost() {
+	c.awaitWord()
 	var ready stage.Label
 	t := c.Slot()
 	buf := c.Mem(8)

@@ -75,7 +75,6 @@ func (c *compiler) leaveStreams() {
 // namespace last.
 type netns struct {
 	split bool
-	stage stage.Slot // pidfd of the stage
 	ready stage.Slot // eventfd: the network namespace is complete
 	enter stage.Slot // eventfd: the stage is not needed any more; only if it ends before the init
 }
@@ -90,13 +89,26 @@ func (c *compiler) splitsNet() bool {
 	return n.Net.fresh && (n.PID != Share || c.monitor) && !x.announces() && !x.belowPID()
 }
 
+// watchStage opens what lets the init see that the stage is gone, which it must
+// not be before the host knows of the init.
+func (c *compiler) watchStage() {
+	c.stage = c.Slot()
+	c.SysTo(c.stage, do(stepShare), stage.Getpid)
+	c.SysTo(c.stage, do(stepShare), stage.PidfdOpen, c.stage, stage.Imm(0))
+}
+
+// leaveStage is for when it is of no account any more.
+func (c *compiler) leaveStage() {
+	if c.stage != 0 {
+		c.Sys(do(stepShare), stage.Close, c.stage)
+	}
+}
+
 func (n *netns) prepare(c *compiler) {
 	if !c.splitsNet() {
 		return
 	}
-	n.split, n.stage, n.ready = true, c.Slot(), c.Slot()
-	c.SysTo(n.stage, do(stepShare), stage.Getpid)
-	c.SysTo(n.stage, do(stepShare), stage.PidfdOpen, n.stage, stage.Imm(0))
+	n.split, n.ready = true, c.Slot()
 	c.SysTo(n.ready, do(stepShare), stage.Eventfd2, stage.Imm(0), stage.Imm(unix.EFD_CLOEXEC))
 	if c.monitor {
 		n.enter = c.Slot()
@@ -128,16 +140,13 @@ func (n *netns) joined(c *compiler, init stage.Slot) {
 // said why.
 func (n *netns) join(c *compiler) {
 	var gone, done stage.Label
-	c.awaitEvent(n.ready, n.stage, &gone)
-	c.Sys(doOn(DoJoin, "net"), stage.Setns, n.stage, stage.Imm(unix.CLONE_NEWNET))
-	fds := []stage.Slot{n.stage, n.ready}
+	c.awaitEvent(n.ready, c.stage, &gone)
+	c.Sys(doOn(DoJoin, "net"), stage.Setns, c.stage, stage.Imm(unix.CLONE_NEWNET))
 	if n.enter != 0 {
 		c.signalEvent(n.enter)
-		fds = append(fds, n.enter)
+		c.Sys(do(stepShare), stage.Close, n.enter)
 	}
-	for _, fd := range fds {
-		c.Sys(do(stepShare), stage.Close, fd)
-	}
+	c.Sys(do(stepShare), stage.Close, n.ready)
 	c.Jump(&done)
 	c.Place(&gone)
 	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(1))
