@@ -17,8 +17,8 @@ import (
 //
 // Standard streams and, with KeepFDs, other descriptors are passed on as they
 // are: Stdin, Stdout, Stderr, Files, ranges of IDs and Terminal are for Start.
-// Exec returns only if the launch could not begin. Call it on the main thread,
-// locked to it: others end with it, and a guest may be bound to its parent.
+// Exec returns only if the launch could not begin. Lock the calling goroutine to
+// its thread, whose signal mask the guest and the monitor are to have.
 //
 // The program does not start before the monitor is ready, and a signal that
 // comes earlier does what it would have done before the launch.

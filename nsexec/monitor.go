@@ -15,7 +15,7 @@ import (
 // where there is nothing to say.
 type events struct {
 	init  int // the PID of the guest's first process, if that is not the launch's own
-	up    int // the monitor is there: it takes signals, and has but one thread
+	up    int // the monitor takes signals, and has let go of the guest's descriptors
 	ended int // 1 + the status of a program that may leave something behind
 }
 
@@ -108,11 +108,8 @@ func (c *compiler) watch(s stage.Step, pid stage.Arg) stage.Slot {
 	return fd
 }
 
-// awaitMonitor waits until there is a monitor, or never will be one. Only then
-// has the launcher let go of the program's descriptors, is ready for signals,
-// and has but one thread: a process of several dies bit by bit, and a guest that
-// is to die with it could ask for that between the end of the thread that is its
-// parent and the end that it can see.
+// awaitMonitor waits until the monitor is ready, or never will be. Only then has
+// it let go of the program's descriptors and takes signals.
 func (c *compiler) awaitMonitor() {
 	if !c.monitor {
 		return

@@ -33,10 +33,11 @@ type Template struct {
 	world world
 }
 
-// NewTemplate compiles a spec, whose Command is left aside but for which of the
-// standard streams are given. The files that the spec refers to must stay open,
-// and it must not be changed. It needs an Init, and no Launcher, UIDMap or
-// SetPWD. The caller closes the template.
+// NewTemplate compiles a spec. Of its Command only matters which of the standard
+// streams are given: launches with others are compiled for themselves, as are
+// those of commands of more than 64 KiB. The files that the spec refers to must
+// stay open, and it must not be changed. It needs an Init, and no Launcher,
+// UIDMap, SetPWD or KeepFDs. The caller closes the template.
 func NewTemplate(s *Spec) (*Template, error) {
 	t := &Template{spec: *s, world: currentWorld(s)}
 	for _, bad := range []struct {
