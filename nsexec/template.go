@@ -3,6 +3,7 @@
 package nsexec
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -27,9 +28,9 @@ type Command struct {
 type Template struct {
 	spec  Spec
 	words stage.Mem
-	prog  *stage.Program
-	image []byte
-	file  *os.File
+	prog  *stage.Program // the outline
+	head  []byte         // of the image
+	image *os.File
 	world world
 }
 
@@ -59,17 +60,21 @@ func NewTemplate(s *Spec) (*Template, error) {
 		return nil, err
 	}
 	c.late = true
-	t.prog, t.words = c.compile(), c.words
-	if t.image, err = t.prog.Image(); err != nil {
+	prog := c.compile()
+	linked, err := prog.Image()
+	if err != nil {
 		return nil, err
 	}
-	t.file, err = stage.Seal("postern-stage", t.image)
-	return t, err
+	if t.image, err = stage.Seal("postern-stage", linked); err != nil {
+		return nil, err
+	}
+	t.words, t.prog, t.head = c.words, prog.Outline(), bytes.Clone(linked[:stage.HeadSize])
+	return t, nil
 }
 
 // Close gives back what the template holds. Launches go on; there can be no
 // more.
-func (t *Template) Close() error { return t.file.Close() }
+func (t *Template) Close() error { return t.image.Close() }
 
 // Start launches a command. Its errors are those of [Start].
 func (t *Template) Start(cmd Command) (*Process, error) {
@@ -91,7 +96,7 @@ func (t *Template) Start(cmd Command) (*Process, error) {
 		return nil, err
 	}
 	defer l.close()
-	l.prog, l.linked, l.word = t.prog, t.image, words
+	l.prog, l.linked, l.word = t.prog, t.head, words
 	if l.image, err = t.dup(); err != nil {
 		return nil, err
 	}
@@ -109,7 +114,7 @@ func (t *Template) Start(cmd Command) (*Process, error) {
 // block is what tells the init of the command.
 func (t *Template) block(s *Spec) ([]byte, error) {
 	words := pidone.Command{Path: s.Path, Args: s.Args, Env: s.Env, Prefix: execPrefix}.Words()
-	return stage.Block(words, stage.MemAddr(t.image, t.words))
+	return stage.Block(words, stage.MemAddr(t.head, t.words))
 }
 
 // fits reports whether the program is still the one that a launch of s would be
@@ -121,7 +126,7 @@ func (t *Template) fits(s *Spec) bool {
 
 // dup returns the image for one launch.
 func (t *Template) dup() (*os.File, error) {
-	conn, err := t.file.SyscallConn()
+	conn, err := t.image.SyscallConn()
 	if err != nil {
 		return nil, fmt.Errorf("nsexec: use a template: %w", err)
 	}

@@ -119,6 +119,21 @@ func TestTemplateLikeStart(t *testing.T) {
 	})
 }
 
+// A step that fails is named as it would be otherwise.
+func TestTemplateFails(t *testing.T) {
+	testutil.EachUser(t, func(t *testing.T) {
+		spec := hardened(t, "true")
+		spec.Mounts.Ops = append(spec.Mounts.Ops, mounts.Bind{Source: "/missing", Dest: "/m"})
+		tmpl := template(t, spec)
+		_, want := nsexec.Start(spec)
+		_, got := tmpl.Start(nsexec.Command{Path: "true", Args: []string{"true"}})
+		var step *nsexec.StartError
+		if !errors.As(got, &step) || step.On != "/missing" || !errors.Is(got, unix.ENOENT) || got.Error() != want.Error() {
+			t.Errorf("from the template %v, compiled %v", got, want)
+		}
+	})
+}
+
 func TestTemplateAtOnce(t *testing.T) {
 	testutil.EachUser(t, func(t *testing.T) {
 		spec := hardened(t, "unused")

@@ -54,30 +54,6 @@ type Command struct {
 	failed  stage.Slot
 }
 
-const defaultPath = "/bin:/usr/bin" // where the C library searches without PATH
-
-// candidates lists where the program may be, in order.
-func (c Command) candidates() []string {
-	if strings.Contains(c.Path, "/") || c.Path == "" {
-		return []string{c.Path}
-	}
-	search := defaultPath
-	for _, e := range c.Env {
-		if v, ok := strings.CutPrefix(e, "PATH="); ok {
-			search = v
-			break
-		}
-	}
-	var cs []string
-	for dir := range strings.SplitSeq(search, ":") {
-		if dir == "" {
-			dir = "."
-		}
-		cs = append(cs, dir+"/"+c.Path)
-	}
-	return cs
-}
-
 // EmitAlone adds the command to a process that is not a child of the init;
 // control is the socket to the host, or negative.
 func (c Command) EmitAlone(b *stage.Builder, control int) {
@@ -150,49 +126,6 @@ func (c Command) Emit(b *stage.Builder) {
 	b.Move(r, stage.Imm(-int64(unix.EACCES)))
 	b.Place(&giveUp)
 	c.emitFailure(b, words, r)
-}
-
-// The places of a command's words.
-const (
-	wordArgv = 8 * iota
-	wordEnv
-	wordPaths   // where the program may be, up to a NULL
-	wordScripts // argv of the shell for each
-	wordName    // how a message begins, and its length
-	wordNameLen
-)
-
-// Words are what sets one command apart from another that is launched in the
-// same way.
-func (c Command) Words() stage.Vec {
-	candidates := c.candidates()
-	scripts := make(stage.Vec, len(candidates))
-	for i, p := range candidates {
-		scripts[i] = stage.Strings(append([]string{"/bin/sh", p}, tail(c.Args)...))
-	}
-	name := printable(c.Prefix + c.Path + ": ")
-	return stage.Vec{
-		stage.Strings(c.Args), stage.Strings(c.Env), stage.Strings(candidates), scripts,
-		stage.Str(name), stage.Imm(len(name)),
-	}
-}
-
-// words finds the words.
-func (c Command) words(b *stage.Builder) stage.Slot {
-	at := b.Slot()
-	if c.In.Size > 0 {
-		b.Load64(at, c.In, stage.Imm(0))
-	} else {
-		b.Move(at, c.Words())
-	}
-	return at
-}
-
-func tail(args []string) []string {
-	if len(args) == 0 {
-		return nil
-	}
-	return args[1:]
 }
 
 // emitFailure says on standard error why the command could not be executed,

@@ -20,6 +20,9 @@ const (
 	imageBase = 0x10100000
 	headerOff = 0x100 // two words: the first operation, the slots
 	codeOff   = headerOff + 16
+
+	// HeadSize is how much of an image [Program.FailedIndex] and [MemAddr] need.
+	HeadSize = codeOff
 	// segmentAlign is the largest page size the supported architectures have.
 	segmentAlign = 0x10000
 )

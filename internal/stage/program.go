@@ -125,3 +125,13 @@ type Program struct {
 	mem   int // bytes of writable memory behind the slots
 	texts func([]byte, Step) []byte
 }
+
+// Outline returns p with nothing left of its operations but their steps, which
+// is what [Program.FailedIndex] is for.
+func (p *Program) Outline() *Program {
+	ops := make([]Op, len(p.Ops))
+	for i := range ops {
+		ops[i].Step = p.Ops[i].Step
+	}
+	return &Program{Ops: ops}
+}
