@@ -33,6 +33,25 @@ func newSockets() (ours socket, theirs int, err error) {
 	return socket{os.NewFile(uintptr(fds[0]), "launch control")}, fds[1], nil
 }
 
+// unpolled takes the socket out of the runtime's poller, which would wake this
+// process for everything that the init writes and for its end of the socket,
+// and that on a processor that the end of the guest could use. Only receive
+// without wait is for such a socket.
+func (s socket) unpolled() socket {
+	conn, err := s.SyscallConn()
+	if err != nil {
+		return s
+	}
+	fd := -1
+	cerr := conn.Control(func(polled uintptr) { fd, err = unix.FcntlInt(polled, unix.F_DUPFD_CLOEXEC, 0) })
+	if cerr != nil || err != nil {
+		return s // which does as well
+	}
+	s.Close()
+	unix.SetNonblock(fd, false)
+	return socket{os.NewFile(uintptr(fd), "launch control")}
+}
+
 // goOn lets a launch that waits for the host go on.
 func (s socket) goOn(word []byte) error {
 	_, err := s.Write(word)
@@ -71,9 +90,13 @@ func (s socket) receive(wait bool) (message, error) {
 		return m, err
 	}
 	var n, oobn, flags int
+	how := unix.MSG_CMSG_CLOEXEC
+	if !wait {
+		how |= unix.MSG_DONTWAIT
+	}
 	rerr := conn.Read(func(fd uintptr) bool {
 		for {
-			n, oobn, flags, _, err = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
+			n, oobn, flags, _, err = unix.Recvmsg(int(fd), buf, oob, how)
 			// A peer that is gone with bytes of ours unread is reported once,
 			// ahead of what it sent before.
 			if err != unix.EINTR && err != unix.ECONNRESET {

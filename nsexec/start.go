@@ -366,6 +366,9 @@ func (l *launch) hold(p *Process, rec message) error {
 // run hands over to the process once the launch has succeeded.
 func (l *launch) run(p *Process) *Process {
 	p.control, l.control = l.control, socket{}
+	if !p.linger { // there is nothing to read before the end, which the pidfd tells
+		p.control = p.control.unpolled()
+	}
 	p.poll = os.NewFile(uintptr(p.pidfd), "pidfd")
 	p.started = time.Now()
 	go func() {
