@@ -298,17 +298,34 @@ func (e *emitter) covered(dest string, p place) {
 	}
 }
 
-// openParent opens an unknown directory into par, making what is missing.
-func (e *emitter) openParent(dest string, cs []string, mode uint32) {
-	path := strings.Join(cs, "/")
+// holdParent makes an unknown directory the one that par is for, and reports
+// whether par has to be opened.
+func (e *emitter) holdParent(cs []string) (path string, open bool) {
+	path = strings.Join(cs, "/")
 	if path == "" {
 		path = "."
 	}
 	if e.parOf == path {
-		return
+		return path, false
 	}
 	e.dropParent()
 	e.parOf = path
+	return path, true
+}
+
+// findParent opens an unknown directory into par.
+func (e *emitter) findParent(s stage.Step, cs []string) {
+	if path, open := e.holdParent(cs); open {
+		e.openAt(&e.Fail, e.par, s, e.root, path, how(dirOpen, 0, inRoot))
+	}
+}
+
+// openParent opens an unknown directory into par, making what is missing.
+func (e *emitter) openParent(dest string, cs []string, mode uint32) {
+	path, open := e.holdParent(cs)
+	if !open {
+		return
+	}
 	s := on(DoParents, dest)
 	dirHow := how(dirOpen, 0, inRoot)
 	missing, have := new(stage.Label), new(stage.Label)

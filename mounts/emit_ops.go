@@ -378,11 +378,12 @@ func (o Chmod) emit(e *emitter) {
 	s := on(DoChmod, o.Dest)
 	dir, name := stage.Arg(e.root), "./"+strings.Join(cs, "/")
 	resolve := uint64(inRoot)
+	find := on(DoFind, o.Dest)
 	if len(cs) > 0 && cs[len(cs)-1] != ".." && !e.knownParents(cs) {
-		e.openParent(o.Dest, cs[:len(cs)-1], e.parentMode)
+		e.findParent(find, cs[:len(cs)-1])
 		dir, name, resolve = e.par, cs[len(cs)-1], noLinks
 	}
-	e.openAt(&e.Fail, e.dst, on(DoFind, o.Dest), dir, name, how(unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0, resolve))
+	e.openAt(&e.Fail, e.dst, find, dir, name, how(unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0, resolve))
 	e.Sys(s, stage.Fchmod, e.dst, stage.Imm(int64(unixPerm(o.Perm))))
 	e.close(e.dst)
 }

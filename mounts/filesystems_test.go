@@ -261,7 +261,7 @@ func TestChmod(t *testing.T) {
 		if want := "640\n1700\n711\n2755\n700"; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		for _, dest := range []string{"/missing", "/b/missing", "/no/parent"} {
+		for _, dest := range []string{"/missing", "/b/missing", "/b/no/parent", "/no/parent"} {
 			if se := wantFailure(t, "", unix.ENOENT, bound, mounts.Chmod{Dest: dest, Perm: 0o700}); se.On != dest {
 				t.Errorf("%v", se)
 			}

@@ -127,12 +127,11 @@ var Rules = []Rule{
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Can't remount readonly on *: mount_setattr() failed *]", Ours: "[*bwrap: Can't remount readonly on *: Invalid argument]", Class: Deliberate, Reason: wording},
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Can't create file *: No such file or directory]", Ours: "[*bwrap: Can't remount readonly on *: No such file or directory]", Class: Better, Decides: true, Reason: remountMakes},
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Can't mkdir parents for *]", Ours: "[*bwrap: Can't remount readonly on *]", Class: Better, Decides: true, Reason: remountMakes},
-	{Case: "*", Field: "Stderr", Theirs: "[bwrap: Can't bind mount tmpfile on *: Unable to mount source on destination: *", Class: Better, Decides: true, Reason: "what --bind-data has made is a mount like others, and can be mounted on"},
+	{Case: "*", Field: "Stderr", Theirs: "[bwrap: Can't bind mount * on *: Unable to mount source on destination: No such file or directory*", Class: Better, Decides: true, Reason: "what --bind-data has made is a mount like others, and can be mounted on"},
 
 	// The other texts.
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Can't chmod *]", Ours: "[*bwrap: Can't chmod *: Read-only file system]", Class: Deliberate, Reason: wording},
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Can't chmod *]", Ours: "[*bwrap: Can't open *: Too many levels of symbolic links]", Class: Deliberate, Reason: wording},
-	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Can't open *: No such file or directory]", Ours: "[*bwrap: Can't mkdir parents for *]", Class: Deliberate, Reason: wording},
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Can't make symlink at *: existing destination is *]", Ours: "[*bwrap: Can't make symlink at *: File exists]", Class: Deliberate, Reason: wording},
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Can't make overlay mount on (null) with options *]", Ours: "[*bwrap: Can't make overlay mount on *]", Class: Better, Reason: "the text names the destination"},
 	{Case: "reported/flatcar 2417 through a magic link as *", Field: "Stderr", Theirs: "[bwrap: Can't mkdir parents for /x/y: *]", Ours: "[bwrap: Can't create file /x/y: *]", Class: Deliberate, Reason: wording},
