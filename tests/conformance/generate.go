@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -68,6 +69,10 @@ func (g generator) parts() []string {
 	for range 1 + g.IntN(6) {
 		parts = append(parts, g.option(destination))
 	}
+	// Those the kernel has once for all: their root's mode is the machine's as well.
+	if slices.ContainsFunc(parts, isKernels) {
+		parts = slices.DeleteFunc(parts, isChmod)
+	}
 	if g.IntN(5) == 0 { // options that are no operations may come first
 		i := first + g.IntN(len(parts)-first)
 		moved := parts[i]
@@ -77,6 +82,12 @@ func (g generator) parts() []string {
 	}
 	return append(parts, g.pick(command, command, command, "-- "+command, command+" one 'two words'"))
 }
+
+func isKernels(part string) bool {
+	return strings.HasPrefix(part, "--proc ") || strings.HasPrefix(part, "--mqueue ")
+}
+
+func isChmod(part string) bool { return strings.HasPrefix(part, "--chmod ") }
 
 func (g generator) option(destination func() string) string {
 	writable := func() string {

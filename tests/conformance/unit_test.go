@@ -62,6 +62,10 @@ func TestGeneratedLinesDependOnTheSeedOnly(t *testing.T) {
 func TestGeneratedLinesStayInTheScratchDirectory(t *testing.T) {
 	for seed := range uint64(20) {
 		for _, c := range Generate(seed, 500) {
+			// As root the mode of a proc that is not a new PID namespace's is the host's.
+			if strings.Contains(c.Line, "--chmod ") && (strings.Contains(c.Line, "--proc ") || strings.Contains(c.Line, "--mqueue ")) {
+				t.Errorf("%s: %s", c.Name, c.Line)
+			}
 			if !strings.Contains(c.Line, "--bind / /") && !strings.Contains(c.Line, "--dev-bind / /") {
 				continue
 			}
