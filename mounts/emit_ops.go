@@ -383,7 +383,11 @@ func (o Chmod) emit(e *emitter) {
 		e.findParent(find, cs[:len(cs)-1])
 		dir, name, resolve = e.par, cs[len(cs)-1], noLinks
 	}
-	e.openAt(&e.Fail, e.dst, find, dir, name, how(unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0, resolve))
+	open := uint64(unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC | unix.O_NOFOLLOW)
+	if strings.HasSuffix(o.Dest, "/") {
+		open |= unix.O_DIRECTORY
+	}
+	e.openAt(&e.Fail, e.dst, find, dir, name, how(open, 0, resolve))
 	e.Sys(s, stage.Fchmod, e.dst, stage.Imm(int64(unixPerm(o.Perm))))
 	e.close(e.dst)
 }

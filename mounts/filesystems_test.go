@@ -266,6 +266,7 @@ func TestChmod(t *testing.T) {
 				t.Errorf("%v", se)
 			}
 		}
+		wantFailure(t, "", unix.ENOTDIR, mounts.File{Dest: "/f"}, mounts.Chmod{Dest: "/f/", Perm: 0o700})
 		if got := files(t, top); !slices.Equal(got, []string{"dir/", "file", "link -> file"}) {
 			t.Errorf("the host has %q", got)
 		}

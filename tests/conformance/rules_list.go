@@ -52,14 +52,16 @@ var Rules = []Rule{
 	{Case: "*", Field: "Guest.Files[*/pts].Access", Theirs: `"rwx"`, Ours: `"rx"`, Class: Deliberate, Reason: oneUserNS},
 
 	// Capabilities.
-	{Case: "* as root", Field: "Guest.Process.Capabilities[CapBnd]", Theirs: `"000001fffeffffff"`, Class: Better, Reason: bounding},
-	{Case: "* as root", Field: "Guest.Ancestors[init*].Capabilities[CapBnd]", Theirs: `"000001fffeffffff"`, Class: Better, Reason: bounding},
+	{Case: "* as root", Field: "Guest.Process.Capabilities[CapBnd]", Theirs: `"000001ff*ffffff"`, Class: Better, Reason: bounding},
+	{Case: "* as root", Field: "Guest.Ancestors[init*].Capabilities[CapBnd]", Theirs: `"000001ff*ffffff"`, Class: Better, Reason: bounding},
 	{Case: "option/userns2 as *", Field: "Guest.Process.Capabilities[CapBnd]", Theirs: `"000001ffffffffff"`, Class: Better, Reason: userns2Caps},
-	{Case: "option/userns2 as root", Field: "Guest.Process.Capabilities[CapEff]", Theirs: `"000001ffffffffff"`, Ours: `"000001fffeffffff"`, Class: Better, Reason: userns2Caps},
-	{Case: "option/userns2 as root", Field: "Guest.Process.Capabilities[CapPrm]", Theirs: `"000001ffffffffff"`, Ours: `"000001fffeffffff"`, Class: Better, Reason: userns2Caps},
+	{Case: "option/userns2 as root", Field: "Guest.Process.Capabilities[CapEff]", Theirs: `"000001ffffffffff"`, Ours: `"000001ff*ffffff"`, Class: Better, Reason: userns2Caps},
+	{Case: "option/userns2 as root", Field: "Guest.Process.Capabilities[CapPrm]", Theirs: `"000001ffffffffff"`, Ours: `"000001ff*ffffff"`, Class: Better, Reason: userns2Caps},
 	{Case: "option/userns2 as root", Field: "Guest.Writable[/proc/sys/user/max_user_namespaces]", Theirs: `"read-only file system"`, Ours: `"permission denied"`, Class: Better, Reason: userns2Caps},
-	{Case: "* as root", Field: "Guest.Process.Capabilities[CapInh]", Theirs: `"0000000000000000"`, Ours: `"000001fffeffffff"`, Class: Better, Reason: capAddAll},
-	{Case: "* as root", Field: "Guest.Process.Capabilities[CapAmb]", Theirs: `"0000000000000000"`, Ours: `"000001fffeffffff"`, Class: Better, Reason: capAddAll},
+	{Case: "* as root", Field: "Guest.Process.Capabilities[CapInh]", Theirs: `"0000000000000000"`, Ours: `"000001ff*"`, Class: Better, Reason: capAddAll},
+	{Case: "* as root", Field: "Guest.Process.Capabilities[CapAmb]", Theirs: `"0000000000000000"`, Ours: `"000001ff*"`, Class: Better, Reason: capAddAll},
+	{Case: "* as root", Field: "Guest.Process.Capabilities[CapEff]", Theirs: `"000001ff*ffffff"`, Ours: `"000001ff*"`, Class: Better, Reason: capAddAll},
+	{Case: "* as root", Field: "Guest.Process.Capabilities[CapPrm]", Theirs: `"000001ff*ffffff"`, Ours: `"000001ff*"`, Class: Better, Reason: capAddAll},
 	{Case: "error/--cap-* CAP_SYS_ADMIN,CAP_CHOWN as user", Field: "Stderr", Theirs: "[]", Ours: "[bwrap: unknown cap: *]", Class: Better, Decides: true, Reason: "bwrap's parser takes a list of names for one name and does something else than was meant"},
 	{Case: "process/root with few capabilities as root", Field: "Stderr", Theirs: "[]", Ours: "[bwrap: Failed to mount tmpfs: Operation not permitted]", Class: Deliberate, Decides: true, Reason: "a launch by root without a user namespace needs CAP_SYS_CHROOT as well as CAP_SYS_ADMIN: sources are resolved with the old root as root"},
 
@@ -147,7 +149,7 @@ const (
 	oneUserNS    = "bwrap needs user 0 to mount devpts and makes a second user namespace to have the user back; we mount it as the user, and the owner of the directory is not mapped"
 	bounding     = "the bounding set is reduced to the capabilities that are kept, so that no program can have the others back"
 	userns2Caps  = "entering a user namespace gives a process all capabilities in it, of which ours keeps what was asked for and lets no program have the others back"
-	capAddAll    = "--cap-add ALL gives the command the capabilities as well if it is not user 0; with bwrap only naming them does"
+	capAddAll    = "--cap-add ALL gives the command the capabilities as well if it is not user 0; with bwrap only naming them does, and one dropped after it is not dropped"
 	nsLeak       = "a descriptor of a namespace is for the launcher, and bwrap leaks it to the command, which may enter that namespace again"
 	stdClosed    = "a standard stream that was used for a document stays open for the command, which bwrap closes"
 	pidnsFails   = "[bwrap: * bwrap: Unexpected short read from pid socket]"
