@@ -60,7 +60,11 @@ func (g *guest) describe(st nsexec.Status) Result {
 
 // launch starts a command and puts what belongs to it into held.
 func (s *Sandbox) launch(c Command, held *resources) error {
-	spec, lock, err := s.prepare(c)
+	spec, err := s.spec(c)
+	if err != nil {
+		return err
+	}
+	lock, err := s.claim()
 	if err != nil {
 		return err
 	}
@@ -85,7 +89,11 @@ func (s *Sandbox) launch(c Command, held *resources) error {
 
 // verify makes the launch of a command but for the command.
 func (s *Sandbox) verify(ctx context.Context) error {
-	spec, lock, err := s.prepare(Command{Args: []string{"true"}})
+	spec, err := s.profile.CommandSpec(s.workspace, Command{Args: []string{"true"}}, wayTo(s.hatches))
+	if err != nil {
+		return err
+	}
+	lock, err := s.claim()
 	if err != nil {
 		return err
 	}
@@ -93,20 +101,23 @@ func (s *Sandbox) verify(ctx context.Context) error {
 	return nsexec.Verify(ctx, spec)
 }
 
-// prepare returns the launch of a command, and a lock to hold as long as its
-// guest lives, or nil.
-func (s *Sandbox) prepare(c Command) (*nsexec.Spec, *os.File, error) {
-	spec, err := s.profile.CommandSpec(s.workspace, c, wayTo(s.hatches))
-	if err != nil {
-		return nil, nil, err
+// spec returns the launch of a command, or what a template still needs of it.
+func (s *Sandbox) spec(c Command) (*nsexec.Spec, error) {
+	if s.templates.of(c) != nil {
+		return &nsexec.Spec{Path: c.Args[0], Args: c.Args, Env: s.profile.CommandEnv(c, wayTo(s.hatches))}, nil
 	}
+	return s.profile.CommandSpec(s.workspace, c, wayTo(s.hatches))
+}
+
+// claim makes ready what a launch uses of the host, and returns a lock to hold
+// as long as its guest lives, or nil.
+func (s *Sandbox) claim() (*os.File, error) {
 	if s.workspace != "" {
 		if err := s.profile.ShareWorkspace(s.workspace); err != nil {
 			s.log.Debug("the mode of the workspace could not be changed", "workspace", s.workspace, "error", err)
 		}
 	}
-	lock, err := s.profile.Overlay.Claim()
-	return spec, lock, err
+	return s.profile.Overlay.Claim()
 }
 
 func launchError(err error) error {

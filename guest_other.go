@@ -31,7 +31,7 @@ func (oomCounter) close()        {}
 
 type templates struct{}
 
-func (*templates) close() error { return nil }
+func (*templates) close() {}
 
 type output struct{}
 

@@ -110,7 +110,9 @@ func (c *compiler) compile() *stage.Program {
 	var child stage.Label
 	switch pid := c.Slot(); {
 	case c.monitor && c.forks():
-		c.watchStage()
+		if c.splitsNet() {
+			c.watchStage()
+		}
 		c.net.prepare(c)
 		c.forkForMonitor(pid, &child)
 	case c.monitor: // nothing to start

@@ -149,6 +149,7 @@ func (l *launch) prepare() (*compiler, []uintptr, error) {
 	}
 	return c, files, nil
 }
+
 func (l *launch) fork(files []uintptr) error {
 	image, done, err := l.apart(files)
 	defer done()

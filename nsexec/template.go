@@ -53,7 +53,7 @@ func NewTemplate(s *Spec) (*Template, error) {
 	if err := t.spec.Validate(); err != nil {
 		return nil, err
 	}
-	l := &launch{spec: &t.spec, theirs: -1, null: -1}
+	l := &launch{spec: &t.spec, theirs: -1, null: -1} // only for the numbers descriptors have
 	defer l.close()
 	c, _, err := l.prepare()
 	if err != nil {

@@ -146,6 +146,7 @@ func checkFile(field string, f *os.File, toGuest bool) error {
 	return nil
 }
 
+// checkFiles does that for the descriptors that every launch of the spec uses.
 func (s *Spec) checkFiles() []error {
 	var errs []error
 	check := func(field string, f *os.File, toGuest bool) {

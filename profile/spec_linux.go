@@ -70,7 +70,7 @@ type Extra struct {
 func (p Profile) CommandSpec(workspace string, cmd Command, extra Extra) (*nsexec.Spec, error) {
 	s := &nsexec.Spec{
 		Dir:        GuestWorkspace,
-		Env:        p.env(cmd, extra.Env),
+		Env:        p.CommandEnv(cmd, extra),
 		HostUser:   p.HostUser(),
 		Namespaces: nsexec.AllNew(),
 		UID:        p.GuestUID.number(),
@@ -145,8 +145,8 @@ func (n Network) namespace() (nsexec.Namespace, error) {
 	return nsexec.New, nil
 }
 
-// env returns the guest's whole environment.
-func (p Profile) env(cmd Command, extra []string) []string {
+// CommandEnv returns the guest's whole environment.
+func (p Profile) CommandEnv(cmd Command, extra Extra) []string {
 	var env []string
 	set := func(name, value string) {
 		i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
@@ -183,7 +183,7 @@ func (p Profile) env(cmd Command, extra []string) []string {
 	if p.bootsPython(cmd) {
 		pythonPath(pythonBoot)
 	}
-	for _, e := range extra {
+	for _, e := range extra.Env {
 		name, value, _ := strings.Cut(e, "=")
 		set(name, value)
 	}

@@ -32,12 +32,7 @@ var rooms = sync.Pool{New: func() any {
 func NewRoom() *Room { return rooms.Get().(*Room) }
 
 // Builder returns a builder for the one program the room is for.
-func (r *Room) Builder() *Builder {
-	if r == nil {
-		return &Builder{}
-	}
-	return &Builder{ops: r.ops, args: r.args}
-}
+func (r *Room) Builder() *Builder { return &Builder{ops: r.ops, args: r.args} }
 
 // Image is [Program.Image] and may be called once.
 func (r *Room) Image(p *Program) ([]byte, error) { return p.image(r) }

@@ -9,9 +9,6 @@ import (
 // Whatever a room was used for before, an image made in it is the one that a
 // program with memory of its own gives.
 func TestRoom(t *testing.T) {
-	if _, ok := Host(); !ok {
-		t.Skip("there is no stage for this architecture, so nothing can be linked")
-	}
 	programs := map[string]func(*Builder){
 		"small": func(b *Builder) {
 			b.Sys(Step{"write", "a"}, Write, Imm(1), Str("constant"), Imm(8))
@@ -27,18 +24,21 @@ func TestRoom(t *testing.T) {
 	}
 	for range 3 {
 		for name, build := range programs {
-			image := func(room *Room) []byte {
-				b := room.Builder()
+			room := NewRoom()
+			in, outside := room.Builder(), &Builder{}
+			for _, b := range []*Builder{in, outside} {
 				build(b)
 				finish(b)
-				image, err := room.Image(b.Program())
-				if err != nil {
-					t.Fatalf("%s: %v", name, err)
-				}
-				return bytes.Clone(image)
 			}
-			room := NewRoom()
-			if got := image(room); !bytes.Equal(got, image(nil)) {
+			got, err := room.Image(in.Program())
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			want, err := outside.Program().Image()
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if !bytes.Equal(got, want) {
 				t.Errorf("%s: the image differs in a room that was used before", name)
 			}
 			room.Release()
