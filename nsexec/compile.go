@@ -59,6 +59,7 @@ type compiler struct {
 	*stage.Builder
 	spec    *Spec
 	monitor bool         // the launch is one of Exec, which tells of failures itself
+	holder  int          // PID of a child of the monitor's that is to be waited for, or 0
 	late    bool         // the command comes with the host's word
 	words   stage.Mem    // where it comes to
 	control int          // socket to the host, or -1

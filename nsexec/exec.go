@@ -24,7 +24,9 @@ import (
 // comes earlier does what it would have done before the launch.
 func Exec(s *Spec) error {
 	defer plugStreams()()
-	x, err := newExecution(s)
+	h := newHolder(holderLimit)
+	defer h.dismiss()
+	x, err := newExecution(s, h)
 	if err != nil {
 		return err
 	}
@@ -76,7 +78,7 @@ type execution struct {
 	events events
 }
 
-func newExecution(s *Spec) (*execution, error) {
+func newExecution(s *Spec, h *holder) (*execution, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
@@ -90,7 +92,7 @@ func newExecution(s *Spec) (*execution, error) {
 		}
 	}
 	x := &execution{}
-	c := compiler{spec: s, monitor: true, control: -1, joins: map[int]int{}}
+	c := compiler{spec: s, monitor: true, holder: h.pid, control: -1, joins: map[int]int{}}
 	for _, t := range s.Namespaces.types() {
 		if t.ns.file != nil {
 			c.joins[t.flag] = int(t.ns.file.Fd())
@@ -109,7 +111,7 @@ func newExecution(s *Spec) (*execution, error) {
 // [Start] otherwise, one operation a line.
 func (s *Spec) Explain() (string, error) {
 	if s.Launcher != nil && !s.Terminal {
-		x, err := newExecution(s)
+		x, err := newExecution(s, &holder{})
 		if err != nil {
 			return "", err
 		}

@@ -3,6 +3,8 @@
 package nsexec
 
 import (
+	"time"
+
 	"github.com/populationgenomics/postern-go/internal/stage"
 )
 
@@ -11,7 +13,7 @@ func Compile(s *Spec) (*stage.Program, error) { return s.program() }
 
 // CompileExec returns the program of a launch by Exec.
 func CompileExec(s *Spec) (*stage.Program, error) {
-	x, err := newExecution(s)
+	x, err := newExecution(s, &holder{})
 	if err != nil {
 		return nil, err
 	}
@@ -64,3 +66,9 @@ var (
 	Explain = explain
 	Hint    = hint
 )
+
+// StartHolder is what Exec does first. The holder waits for an hour.
+func StartHolder() (pid int, dismiss func()) {
+	h := newHolder(time.Hour)
+	return h.pid, h.dismiss
+}

@@ -128,6 +128,21 @@ func (c *compiler) awaitMonitor() {
 	}
 }
 
+// awaitHelpers leaves nobody for others to reap: neither the stage nor the
+// holder outlives the init by more than a moment, and both have mostly been
+// reaped long before that.
+func (c *compiler) awaitHelpers(pid stage.Slot) {
+	reap := func(pid stage.Arg) {
+		c.Try(stage.Discard, do("wait for the helpers"), stage.Wait4, pid, stage.Imm(0), stage.Imm(0), stage.Imm(0))
+	}
+	if c.forks() {
+		reap(pid)
+	}
+	if c.holder != 0 {
+		reap(stage.Imm(c.holder))
+	}
+}
+
 // becomeMonitor starts the launch as a child and makes the process that does so
 // its monitor: it waits for the guest, and perhaps for its own parent and for
 // signals to forward. Others act on it as they did on the launcher.
@@ -212,6 +227,7 @@ func (c *compiler) becomeMonitor() {
 	when(ended, func() { // whatever else is left is on its own
 		c.Sys(step, stage.Read, stage.FD(ev.ended), stage.SlotAddr(status), stage.Imm(8))
 		c.Add(tmp, status, stage.Imm(-1))
+		c.awaitHelpers(pid)
 		c.Sys(do("exit"), stage.ExitGroup, tmp)
 	})
 	when(first, func() { // only now is there somebody to pass signals to
@@ -243,6 +259,7 @@ func (c *compiler) becomeMonitor() {
 	c.If(stage.Jne, tmp, pid, &more)
 	c.If(stage.Jeq, status, stage.Imm(0), &more)
 	c.Place(&exit)
+	c.awaitHelpers(pid)
 	pidone.ExitWith(c.Builder, status, tmp)
 
 	c.Place(&gone)

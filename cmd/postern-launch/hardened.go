@@ -68,6 +68,7 @@ func (c *hardenedCall) run(parent int) (int, error) {
 		fmt.Print(text)
 		return 0, err
 	}
+	takeMask()
 	if c.terminal {
 		s.Launcher = nil
 		return runInTerminal(s)

@@ -13,10 +13,22 @@ import (
 
 // afterForkInChild is what a forked child of a Go program calls: it takes back
 // the runtime's signal handlers and gives the thread the signal mask that the
-// runtime remembers, which is the one this process was started with.
+// runtime remembers, which is the one this process was started with. Programs
+// that block a signal around the start of a launcher count on the guest, and
+// what remains of the launcher, to have it.
 //
 //go:linkname afterForkInChild syscall.runtime_AfterForkInChild
 func afterForkInChild()
+
+// The signal for its parent's death belongs to the first thread alone, which
+// runs this. Keeping to a thread costs another one, so it is for when it matters.
+func init() {
+	var sig int
+	unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&sig)), 0, 0, 0, 0)
+	if sig != 0 {
+		runtime.LockOSThread()
+	}
+}
 
 // A sigaction is the kernel's struct.
 type sigaction [4]uint64
@@ -26,24 +38,42 @@ var handlers [lastSignal + 1]sigaction
 
 const lastSignal = 64
 
-// Signals that ask for the parent's death, namespaces and signal masks belong
-// to threads: everything is done from the one that stays, and with the mask the
-// caller gave this process. The runtime has emptied it, but programs that block
-// a signal around the start of a launcher count on the guest, and what remains
-// of the launcher, to have it.
+// takeMask gives this thread the mask the caller gave this process. What goes by
+// it, as a new program in this one's place does, is started without delay or
+// after runtime.LockOSThread.
 //
 // The runtime's handlers stay off until withHandlers: a launcher that is not
 // there yet dies of a signal as any program does.
-func init() {
-	runtime.LockOSThread()
+func takeMask() {
 	for sig := range handlers {
 		rtSigaction(sig, nil, &handlers[sig])
 	}
-	afterForkInChild()
-	if blocked := blockedSignals(); len(blocked) > 0 {
-		// Other threads would take these signals, and die.
-		withHandlers()
-		signal.Notify(make(chan os.Signal, 1), blocked...)
+	if startMask() == 0 {
+		return // like all threads
+	}
+	runtime.LockOSThread()
+	mask := startMask()
+	var blocked []os.Signal
+	for sig := 1; sig <= lastSignal; sig++ {
+		if mask>>(sig-1)&1 != 0 {
+			blocked = append(blocked, unix.Signal(sig))
+		}
+	}
+	// Other threads would take these signals, and die.
+	withHandlers()
+	signal.Notify(make(chan os.Signal, 1), blocked...)
+}
+
+// startMask gives a thread the mask this process was started with, and returns
+// that.
+func startMask() (mask uint64) {
+	for {
+		thread := unix.Gettid()
+		afterForkInChild()
+		unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_BLOCK, 0, uintptr(unsafe.Pointer(&mask)), 8, 0, 0)
+		if unix.Gettid() == thread {
+			return mask
+		}
 	}
 }
 
@@ -52,18 +82,6 @@ func withHandlers() {
 	for sig := range handlers {
 		rtSigaction(sig, &handlers[sig], nil)
 	}
-}
-
-func blockedSignals() []os.Signal {
-	var mask uint64
-	unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_BLOCK, 0, uintptr(unsafe.Pointer(&mask)), 8, 0, 0)
-	var blocked []os.Signal
-	for sig := 1; sig <= lastSignal; sig++ {
-		if mask>>(sig-1)&1 != 0 {
-			blocked = append(blocked, unix.Signal(sig))
-		}
-	}
-	return blocked
 }
 
 // rtSigaction does nothing for numbers that are no signals.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 
 	"github.com/populationgenomics/postern-go/nsexec"
 	"golang.org/x/sys/unix"
@@ -27,6 +28,7 @@ func runInTerminal(s *nsexec.Spec) (int, error) {
 	if size, err := unix.IoctlGetWinsize(tty, unix.TIOCGWINSZ); err == nil {
 		s.TerminalSize = *size
 	}
+	runtime.LockOSThread() // its children end with this thread
 	p, err := nsexec.Start(s)
 	if err != nil {
 		return 0, err

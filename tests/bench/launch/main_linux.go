@@ -8,6 +8,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,14 +82,15 @@ type subject func() error
 // to be charged to the next. The rows on parallel launches have no pauses.
 const settle = 4 * time.Millisecond
 
-// interleave runs every subject once a round and returns their medians.
+// interleave runs every subject once a round, in any order, and returns their
+// medians.
 func interleave(n int, subjects ...subject) ([]time.Duration, error) {
 	times := make([][]time.Duration, len(subjects))
 	for r := range n + n/10 + 1 {
-		for i, s := range subjects {
+		for _, i := range rand.Perm(len(subjects)) { // what goes before leaves its traces
 			time.Sleep(settle)
 			start := time.Now()
-			if err := s(); err != nil {
+			if err := subjects[i](); err != nil {
 				return nil, err
 			}
 			if r > n/10 { // the first rounds warm up
