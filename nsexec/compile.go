@@ -730,22 +730,27 @@ func (c *compiler) terminal() {
 	if size := c.spec.TerminalSize; size != (unix.Winsize{}) {
 		c.Sys(step, stage.Ioctl, master, stage.Imm(unix.TIOCSWINSZ), winsize(size))
 	}
-	c.sendFile(&c.Fail, step, stage.Terminal, stage.Imm(0), master)
+	c.sendRecord(&c.Fail, step, stage.Terminal, stage.Imm(0), master)
 	c.Sys(step, stage.Close, master)
 }
 
-// sendFile sends the host a record and a descriptor.
-func (c *compiler) sendFile(onErr *stage.Label, step stage.Step, k stage.RecordKind, a stage.Arg, fd stage.Slot) {
-	cmsg := c.Slots(3) // a struct cmsghdr with one descriptor
+// sendRecord sends the host a record and a descriptor.
+func (c *compiler) sendRecord(onErr *stage.Label, step stage.Step, k stage.RecordKind, a stage.Arg, fd stage.Slot) {
 	rec := c.Slots(stage.RecordSize / 8)
+	c.Move(rec, stage.Imm(k))
+	c.Move(rec+1, a)
+	c.sendFile(onErr, step, stage.FD(c.control), stage.SlotAddr(rec), stage.RecordSize, fd)
+}
+
+// sendFile sends a descriptor and some bytes.
+func (c *compiler) sendFile(onErr *stage.Label, step stage.Step, socket, data stage.Arg, size int, fd stage.Arg) {
+	cmsg := c.Slots(3) // a struct cmsghdr with one descriptor
 	c.Move(cmsg, stage.Imm(unix.CmsgLen(4)))
 	c.Move(cmsg+1, stage.Imm(unix.SOL_SOCKET|unix.SCM_RIGHTS<<32))
 	c.Move(cmsg+2, fd)
-	c.Move(rec, stage.Imm(k))
-	c.Move(rec+1, a)
-	iov := stage.Vec{stage.SlotAddr(rec), stage.Imm(stage.RecordSize)}
+	iov := stage.Vec{data, stage.Imm(size)}
 	msg := stage.Vec{stage.Imm(0), stage.Imm(0), iov, stage.Imm(1), stage.SlotAddr(cmsg), stage.Imm(24), stage.Imm(0)}
-	c.SysOr(onErr, stage.Discard, step, stage.Sendmsg, stage.FD(c.control), msg, stage.Imm(0))
+	c.SysOr(onErr, stage.Discard, step, stage.Sendmsg, socket, msg, stage.Imm(0))
 }
 
 // winsize encodes a struct winsize.

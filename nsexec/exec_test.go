@@ -258,7 +258,7 @@ func TestMonitorFootprint(t *testing.T) {
 				t.Errorf("%s: maps the launcher:\n%s", name, maps)
 			}
 			links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-			if err != nil || len(links) > 3+5 {
+			if err != nil || len(links) > 3+7 {
 				t.Errorf("%s: %d descriptors: %v", name, len(links), err)
 			}
 			in.Close()
@@ -271,6 +271,13 @@ func TestMonitorFootprint(t *testing.T) {
 func startExec(t testing.TB, name, script string) (cmd *exec.Cmd, in *os.File, out *bufio.Reader) {
 	t.Helper()
 	cmd = execCmd(t, name, script)
+	in, out = startUp(t, cmd)
+	return cmd, in, out
+}
+
+// startUp starts a launch and waits for its guest to say that it is up.
+func startUp(t testing.TB, cmd *exec.Cmd) (in *os.File, out *bufio.Reader) {
+	t.Helper()
 	inR, in := pipe(t)
 	outR, outW := pipe(t)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, outW
@@ -286,9 +293,9 @@ func startExec(t testing.TB, name, script string) (cmd *exec.Cmd, in *os.File, o
 	})
 	out = bufio.NewReader(outR)
 	if l, err := out.ReadString('\n'); l != "up\n" {
-		t.Fatalf("%s: %q %v", name, l, err)
+		t.Fatalf("%v: %q %v", cmd.Args, l, err)
 	}
-	return cmd, in, out
+	return in, out
 }
 
 // With Forward signals reach the guest; otherwise they are the monitor's.

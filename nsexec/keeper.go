@@ -23,7 +23,7 @@ func (c *compiler) keeper(pid stage.Slot, child *stage.Label) {
 	step := do("keep the namespaces")
 	c.ForkPidfd(pid, do(DoFork), unix.CLONE_PARENT|unix.CLONE_VM|unix.CLONE_PIDFD|int64(unix.SIGCHLD), stage.SlotAddr(pidfd), child)
 	var unannounced stage.Label
-	c.sendFile(&unannounced, do("announce the init"), stage.Started, pid, pidfd)
+	c.sendRecord(&unannounced, do("announce the init"), stage.Started, pid, pidfd)
 	c.net.apart(c, pid)
 	c.leaveStreams()
 	c.name(c.spec.Launcher.comm())

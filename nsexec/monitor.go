@@ -12,11 +12,12 @@ import (
 )
 
 // Events are the eventfds between the launch and the monitor of an Exec, or 0
-// where there is nothing to say.
+// where there is nothing to say, and what both of them hold.
 type events struct {
 	init  int // the PID of the guest's first process, if that is not the launch's own
 	up    int // the monitor takes signals, and has let go of the guest's descriptors
 	ended int // 1 + the status of a program that may leave something behind
+	limbo limbo
 }
 
 func (e *events) open(s *Spec, forks bool) error {
@@ -35,12 +36,16 @@ func (e *events) open(s *Spec, forks bool) error {
 		}
 		*want.fd = fd
 	}
+	if err := e.limbo.open(); err != nil {
+		e.close()
+		return err
+	}
 	return nil
 }
 
 func (e events) fds() []int {
 	var fds []int
-	for _, fd := range []int{e.init, e.up, e.ended} {
+	for _, fd := range []int{e.init, e.up, e.ended, e.limbo[0], e.limbo[1]} {
 		if fd != 0 {
 			fds = append(fds, fd)
 		}
@@ -67,6 +72,7 @@ func (c *compiler) forkForMonitor(pid stage.Slot, child *stage.Label) {
 	c.Sys(do("tell the monitor"), stage.Write, stage.FD(c.events.init), stage.SlotAddr(pid), stage.Imm(8))
 	c.net.apart(c, pid)
 	c.net.create(c)
+	c.events.limbo.inter(c)
 	c.net.joined(c, pidfd)
 	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(0))
 }
