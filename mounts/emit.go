@@ -84,7 +84,7 @@ var cwd = stage.Imm(unix.AT_FDCWD)
 // root. The tree must be valid; see [Validate].
 func (t Tree) Emit(b *stage.Builder) {
 	e := &emitter{Builder: b, root: b.Slot(), base: b.Slot(), src: b.Slot(), par: b.Slot(), dst: b.Slot(), tmp: b.Slot(),
-		stat: b.Mem(statxSize), fs: newDir(), parentMode: 0o755}
+		stat: b.Mem(statxSize), fs: newDir(), parentMode: 0o755, missing: map[parentDir]*stage.Label{}}
 	if t.PrivateParents {
 		e.parentMode = 0o700
 	}
@@ -115,13 +115,31 @@ type emitter struct {
 
 	parentMode uint32 // of parents that have to be made
 
-	parOf  string   // which directory par holds, or "" for none
+	parOf  string   // which directory par is for, or "" for none
+	parIs  parentIs // whether it holds that
 	cold   []func() // error branches, kept out of the straight line
 	hidden int      // names used in base
 
 	// What many operations share when they fail; nil until one needs it.
 	again, unfit, newFile *stage.Label
 	inPar, inCwd          *placer
+	missing               map[parentDir]*stage.Label
+}
+
+// parentIs is what is known of par where the program is.
+type parentIs uint8
+
+const (
+	closed  parentIs = iota
+	skipped          // open, or -1
+	open
+)
+
+// A parentDir is a directory that has to be made, with all above it, if it is
+// missing.
+type parentDir struct {
+	path string
+	mode uint32
 }
 
 func on(do, path string) stage.Step { return stage.Step{Do: do, On: path} }
@@ -274,7 +292,7 @@ func (e *emitter) dropParent() {
 	if e.parOf != "" {
 		e.close(e.par)
 		e.Move(e.par, stage.Imm(-1)) // a number closed twice might be somebody else's by then
-		e.parOf = ""
+		e.parOf, e.parIs = "", closed
 	}
 }
 
@@ -298,67 +316,128 @@ func (e *emitter) covered(dest string, p place) {
 	}
 }
 
-// holdParent makes an unknown directory the one that par is for, and reports
-// whether par has to be opened.
-func (e *emitter) holdParent(cs []string) (path string, open bool) {
-	path = strings.Join(cs, "/")
-	if path == "" {
-		path = "."
+// pathOf is the path of a directory relative to the root.
+func pathOf(cs []string) string {
+	if len(cs) == 0 {
+		return "."
 	}
-	if e.parOf == path {
-		return path, false
+	return strings.Join(cs, "/")
+}
+
+// holdParent makes an unknown directory the one that par holds. How to open it
+// is added if it need be.
+func (e *emitter) holdParent(cs []string, add func(path string)) {
+	path := pathOf(cs)
+	if e.parOf != path {
+		e.dropParent()
+		e.parOf = path
 	}
-	e.dropParent()
-	e.parOf = path
-	return path, true
+	switch e.parIs {
+	case closed:
+		add(path)
+	case skipped:
+		var have stage.Label
+		e.If(stage.Jlt, stage.Imm(-1), e.par, &have)
+		add(path)
+		e.Place(&have)
+	}
+	e.parIs = open
+}
+
+// maybe adds a part of the program that may be jumped over, and that uses the
+// parent of cs if that is unknown.
+func (e *emitter) maybe(cs []string, f func()) {
+	if len(cs) > 0 && !e.knownParents(cs) {
+		if path := pathOf(cs[:len(cs)-1]); e.parOf != path {
+			if e.parOf == "" {
+				e.Move(e.par, stage.Imm(-1))
+			}
+			e.dropParent()
+			e.parOf = path
+		}
+	}
+	of, is := e.parOf, e.parIs
+	f()
+	switch {
+	case e.parOf != of: // what par holds depends on whether it was jumped over
+		e.parOf = of
+		e.dropParent()
+	case of != "" && is != open:
+		e.parIs = skipped
+	}
 }
 
 // findParent opens an unknown directory into par.
 func (e *emitter) findParent(s stage.Step, cs []string) {
-	if path, open := e.holdParent(cs); open {
+	e.holdParent(cs, func(path string) {
 		e.openAt(&e.Fail, e.par, s, e.root, path, how(dirOpen, 0, inRoot))
-	}
+	})
 }
 
 // openParent opens an unknown directory into par, making what is missing.
 func (e *emitter) openParent(dest string, cs []string, mode uint32) {
-	path, open := e.holdParent(cs)
-	if !open {
-		return
-	}
-	s := on(DoParents, dest)
-	dirHow := how(dirOpen, 0, inRoot)
-	missing, have := new(stage.Label), new(stage.Label)
-	e.openAt(e.onErrno(unix.ENOENT, missing), e.par, s, e.root, path, dirHow)
-	e.Place(have)
-	e.cold = append(e.cold, func() {
-		e.Place(missing)
-		for i := range cs {
-			sub := strings.Join(cs[:i+1], "/")
-			exists := new(stage.Label)
-			again := new(stage.Label)
-			e.Place(again)
-			e.Try(e.dst, s, stage.Openat2, e.root, stage.Str(sub), dirHow, stage.Imm(howSize))
-			e.If(stage.Jeq, e.dst, stage.Imm(-int64(unix.EAGAIN)), again)
-			e.If(stage.Jlt, stage.Imm(-1), e.dst, exists)
-			dir := e.par
-			if i == 0 {
-				dir = e.root
-			}
-			// A link that leads nowhere exists already; opening it tells why
-			// that is of no use.
-			reopen := new(stage.Label)
-			e.SysOr(e.onErrno(unix.EEXIST, reopen), stage.Discard, s, stage.Mkdirat, dir, stage.Str(cs[i]), stage.Imm(int64(mode)))
-			e.Place(reopen)
-			e.openAt(&e.Fail, e.dst, s, e.root, sub, dirHow)
-			e.Place(exists)
-			if i > 0 {
-				e.close(e.par)
-			}
-			e.Move(e.par, e.dst)
+	e.holdParent(cs, func(path string) {
+		dir := parentDir{path, mode}
+		l := e.missing[dir]
+		if l == nil {
+			l = new(stage.Label)
+			e.missing[dir] = l
+			e.cold = append(e.cold, func() { e.makeParents(l, cs, mode) })
 		}
-		e.Jump(have)
+		e.SysOr(l, e.par, on(DoParents, dest), stage.Openat2, e.root, stage.Str(path), how(dirOpen, 0, inRoot), stage.Imm(howSize))
 	})
+}
+
+// makeParents is where openParent goes when it fails. If that was because
+// something is missing it makes that and goes back, and blames what else fails
+// on the operation that led here.
+func (e *emitter) makeParents(l *stage.Label, cs []string, mode uint32) {
+	var failed, again stage.Label
+	from := e.Slot()
+	s := on(DoParents, "a mount point")
+	e.Place(l)
+	e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.EAGAIN)), &again)
+	e.If(stage.Jne, stage.FailedErrno, stage.Imm(-int64(unix.ENOENT)), &e.Fail)
+	e.Move(from, stage.FailedOp)
+	for i := range cs {
+		var exists, retry, reopen, reopened, notMade, notOpened stage.Label
+		sub := pathOf(cs[:i+1])
+		find := func(onErr *stage.Label) {
+			e.SysOr(onErr, e.dst, s, stage.Openat2, e.root, stage.Str(sub), how(dirOpen, 0, inRoot), stage.Imm(howSize))
+		}
+		e.Place(&retry)
+		find(&notOpened)
+		e.Jump(&exists)
+		e.Place(&notOpened)
+		e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.EAGAIN)), &retry)
+		dir := e.par
+		if i == 0 {
+			dir = e.root
+		}
+		e.SysOr(&notMade, stage.Discard, s, stage.Mkdirat, dir, stage.Str(cs[i]), stage.Imm(int64(mode)))
+		e.Place(&reopen)
+		find(&reopened)
+		e.Jump(&exists)
+		// A link that leads nowhere exists already; opening it tells why
+		// that is of no use.
+		e.Place(&notMade)
+		e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.EEXIST)), &reopen)
+		e.Jump(&failed)
+		e.Place(&reopened)
+		e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.EAGAIN)), &reopen)
+		e.Jump(&failed)
+		e.Place(&exists)
+		if i > 0 {
+			e.close(e.par)
+		}
+		e.Move(e.par, e.dst)
+	}
+	e.Add(from, from, stage.Imm(stage.OpSize))
+	e.JumpTo(from)
+	e.Place(&again)
+	e.JumpTo(stage.FailedOp)
+	e.Place(&failed)
+	e.blame(from, 0)
 }
 
 const howSize = 24

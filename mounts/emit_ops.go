@@ -30,35 +30,34 @@ func (m Mode) attrs() uint64 {
 }
 
 func (o Bind) emit(e *emitter) {
-	var skip stage.Label
-	source := o.Source
-	if o.FD != nil {
-		source = fmt.Sprintf("descriptor %d", *o.FD)
-		e.openFD(*o.FD, source)
-	} else {
-		fail := &e.Fail
-		if o.Optional {
-			fail = e.onErrno(unix.ENOENT, &skip)
-			if cs := components(o.Dest); e.parOf == "" && len(cs) > 0 && !e.knownParents(cs) {
-				e.Move(e.par, stage.Imm(-1)) // it is closed at the end, which may come at once
-			}
-		}
-		e.SysOr(fail, e.src, on(DoSource, source), stage.OpenTree, cwd, stage.Str(source), stage.Imm(cloneTree|unix.AT_RECURSIVE))
-	}
-	e.Sys(on(DoFlags, source), stage.MountSetattr, e.src, stage.Str(""), stage.Imm(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), attr(o.Mode.attrs()), stage.Imm(attrSize))
 	if !o.Optional {
+		o.open(e, &e.Fail)
 		e.place(o.Dest, o.FollowDest, anySource)
 		return
 	}
 	cs := components(o.Dest)
 	known := e.fs.knownDepth(cs)
 	e.maybe(cs, func() {
+		var skip stage.Label
+		o.open(e, e.onErrno(unix.ENOENT, &skip))
 		e.place(o.Dest, o.FollowDest, anySource)
 		e.Place(&skip)
 	})
 	if known < len(cs) { // whether this exists from here on is not known
 		e.fs.set(cs[:known+1], &node{kind: unknown})
 	}
+}
+
+// open clones the source into src.
+func (o Bind) open(e *emitter, onErr *stage.Label) {
+	source := o.Source
+	if o.FD != nil {
+		source = fmt.Sprintf("descriptor %d", *o.FD)
+		e.openFD(*o.FD, source)
+	} else {
+		e.SysOr(onErr, e.src, on(DoSource, source), stage.OpenTree, cwd, stage.Str(source), stage.Imm(cloneTree|unix.AT_RECURSIVE))
+	}
+	e.Sys(on(DoFlags, source), stage.MountSetattr, e.src, stage.Str(""), stage.Imm(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), attr(o.Mode.attrs()), stage.Imm(attrSize))
 }
 
 // openFD clones what an open descriptor refers to into src. The kernel clones
@@ -82,21 +81,6 @@ func (e *emitter) openFD(fd int, source string) {
 		e.Place(&other)
 		e.Sys(on(DoSameFile, source), stage.Close, stage.Imm(-1)) // an errno to fail with
 	})
-}
-
-// maybe emits a part of the program that may be jumped over, after which it is
-// not known which directory par holds.
-func (e *emitter) maybe(cs []string, f func()) {
-	if len(cs) == 0 || e.knownParents(cs) {
-		f()
-		return
-	}
-	e.dropParent()
-	e.Move(e.par, stage.Imm(-1))
-	f()
-	e.close(e.par)
-	e.Move(e.par, stage.Imm(-1)) // a number closed twice might be somebody else's by then
-	e.parOf = ""
 }
 
 func (o Tmpfs) emit(e *emitter) {
