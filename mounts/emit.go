@@ -83,7 +83,7 @@ var cwd = stage.Imm(unix.AT_FDCWD)
 // namespace, and a umask of zero. Afterwards the working directory is the new
 // root. The tree must be valid; see [Validate].
 func (t Tree) Emit(b *stage.Builder) {
-	e := &emitter{Builder: b, root: b.Slot(), base: b.Slot(), src: b.Slot(), par: b.Slot(), dst: b.Slot(), tmp: b.Slot(),
+	e := &emitter{Builder: b, root: b.Slot(), base: b.Slot(), src: b.Slot(), par: b.Slot(), dst: b.Slot(), tmp: b.Slot(), first: b.Slot(), errno: b.Slot(),
 		stat: b.Mem(statxSize), fs: newDir(), parentMode: 0o755, missing: map[parentDir]*stage.Label{}}
 	if t.PrivateParents {
 		e.parentMode = 0o700
@@ -113,6 +113,8 @@ type emitter struct {
 	tmp  stage.Slot
 	stat stage.Mem
 
+	first, errno stage.Slot // see attachAny
+
 	parentMode uint32 // of parents that have to be made
 
 	parOf  string   // which directory par is for, or "" for none
@@ -121,9 +123,10 @@ type emitter struct {
 	hidden int      // names used in base
 
 	// What many operations share when they fail; nil until one needs it.
-	again, unfit, newFile *stage.Label
-	inPar, inCwd          *placer
-	missing               map[parentDir]*stage.Label
+	again, newFile, onDir, onFile, why *stage.Label
+
+	inPar, inCwd *placer
+	missing      map[parentDir]*stage.Label
 }
 
 // parentIs is what is known of par where the program is.
@@ -394,7 +397,7 @@ func (e *emitter) openParent(dest string, cs []string, mode uint32) {
 func (e *emitter) makeParents(l *stage.Label, cs []string, mode uint32) {
 	var failed, again stage.Label
 	from := e.Slot()
-	s := on(DoParents, "a mount point")
+	s := on(DoParents, someDest)
 	e.Place(l)
 	e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.EAGAIN)), &again)
 	e.If(stage.Jne, stage.FailedErrno, stage.Imm(-int64(unix.ENOENT)), &e.Fail)

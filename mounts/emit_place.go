@@ -128,33 +128,31 @@ func (e *emitter) typeOf(fd stage.Slot) {
 // The ways to mount src on a name are the same few operations for every bind,
 // as there may be thousands. What happens when one of them fails is added once
 // for all: it finds the name in the operation that failed, goes back to those
-// behind it, and reports what is wrong as one of the steps named there. Offsets
-// are from the first of the operations.
+// behind it, or fails and says why. Offsets are from the first of the operations.
 const (
-	atMake  = iota * stage.OpSize
-	atMove  // ends of attachAny, attachNew
+	atMake = iota * stage.OpSize
+	atMove
 	atClose // src
-	atCreate
-	atOpen
-	atOnLink
-	atOnFile
-	atOnDir
 
 	// Where the operand with the name is in an operation.
 	makeName = 8 + 8*1
 	moveName = 8 + 8*3
 )
 
-// attachKnown mounts src on what this program itself has made; unfit is the
-// step that fails if it is of the wrong type.
+// attachKnown mounts src on what this program itself has made; unfit is why
+// that fails if it is of the wrong type.
 func (e *emitter) attachKnown(dest, path, unfit string) {
-	e.moveTo(e.shared(&e.unfit, func() {
+	l := &e.onDir
+	if unfit == DoOnFile {
+		l = &e.onFile
+	}
+	e.moveTo(e.shared(l, func() {
 		e.If(stage.Jne, stage.FailedErrno, stage.Imm(-int64(unix.EINVAL)), &e.Fail)
-		e.Add(stage.FailedOp, stage.FailedOp, stage.Imm(2*stage.OpSize))
-		e.Jump(&e.Fail)
+		e.Move(e.first, stage.FailedOp)
+		e.Move(e.errno, stage.FailedErrno)
+		e.because(unfit)
 	}), dest, cwd, path)
 	e.close(e.src)
-	e.Name(on(unfit, dest))
 	e.covered(dest, place{path: path})
 }
 
@@ -163,34 +161,48 @@ func (e *emitter) attachNew(dest, path string, is source) {
 	is.mountPoint(e, &e.Fail, dest, cwd, path)
 	e.moveTo(e.shared(&e.newFile, e.emitNewFile), dest, cwd, path)
 	e.close(e.src)
-	e.Name(on(DoCreate, dest))
 	e.covered(dest, place{path: path})
 }
 
 // emitNewFile is where attachNew goes when src is a file after all.
 func (e *emitter) emitNewFile() {
 	var failed, moving stage.Label
-	first, name := e.Slot(), e.Slot()
+	name := e.Slot()
 	e.If(stage.Jne, stage.FailedErrno, stage.Imm(-int64(unix.EINVAL)), &e.Fail)
-	e.Add(first, stage.FailedOp, stage.Imm(-atMove))
+	e.Add(e.first, stage.FailedOp, stage.Imm(-atMove))
 	e.Load64(name, stage.FailedOp, stage.Imm(moveName))
-	s := on(DoCreate, "a mount point")
+	s := on(DoCreate, someDest)
 	e.SysOr(&failed, stage.Discard, s, stage.Unlinkat, cwd, name, stage.Imm(unix.AT_REMOVEDIR))
 	e.SysOr(&failed, stage.Discard, s, stage.Mknodat, cwd, name, stage.Imm(emptyFile), stage.Imm(0))
 	e.SysOr(&moving, stage.Discard, s, stage.MoveMount, e.src, stage.Str(""), cwd, name, stage.Imm(fromFD))
-	e.Add(first, first, stage.Imm(atClose))
-	e.JumpTo(first)
+	e.Add(e.first, e.first, stage.Imm(atClose))
+	e.JumpTo(e.first)
 	e.Place(&failed)
-	e.blame(first, atCreate)
+	e.Move(e.errno, stage.FailedErrno)
+	e.because(DoCreate)
 	e.Place(&moving)
-	e.blame(first, atMove)
+	e.blame(e.first, atMove)
 }
+
+// someDest is what an operation for many destinations is on.
+const someDest = "a mount point"
 
 // blame makes the program fail with the errno it has, as the operation at an
 // offset from first.
 func (e *emitter) blame(first stage.Slot, at int) {
 	e.Add(stage.FailedOp, first, stage.Imm(at))
 	e.Jump(&e.Fail)
+}
+
+// because makes the program fail with errno and for this reason, on what the
+// operation at first is on.
+func (e *emitter) because(why string) {
+	// An operation that always fails is one that is known.
+	e.SysOr(e.shared(&e.why, func() {
+		e.Move(stage.FailedWhy, stage.FailedOp)
+		e.Move(stage.FailedErrno, e.errno)
+		e.blame(e.first, 0)
+	}), stage.Discard, on(why, someDest), stage.Close, stage.Imm(-1))
 }
 
 // attachAny mounts src on the last component of an unknown destination, which
@@ -210,9 +222,6 @@ func (e *emitter) attachAny(dest string, cs []string, is source) {
 	is.mountPoint(e, &(*p).exists, dest, dir, name)
 	e.moveTo(&(*p).isFile, dest, dir, name)
 	e.close(e.src)
-	for _, do := range []string{DoCreate, DoOpenDest, DoOnLink, DoOnFile, DoOnDir} {
-		e.Name(on(do, dest))
-	}
 }
 
 // A placer is where the operations of attachAny in a directory go when they
@@ -224,29 +233,33 @@ type placer struct {
 }
 
 func (p *placer) emit(e *emitter) {
-	var file, found, noDir, noFile, onLink, onFile, onDir, move, unopened, never stage.Label
-	first, name, errno := e.Slot(), e.Slot(), e.Slot()
-	s := on(DoOpenDest, "an existing mount point")
+	var file, look, found, placed, noDir, noFile, onLink, onFile, onDir, move, unopened, never stage.Label
+	name := e.Slot()
+	s := on(DoOpenDest, someDest)
 	open := func(onErr *stage.Label, flags int64) {
 		e.SysOr(onErr, e.dst, s, stage.Openat, p.dir, name, stage.Imm(pathOpen|unix.O_NOFOLLOW|flags), stage.Imm(0))
 	}
 
 	e.Place(&p.exists)
-	e.Move(first, stage.FailedOp)
-	e.Load64(name, first, stage.Imm(makeName))
-	e.Move(errno, stage.FailedErrno)
+	e.Move(e.first, stage.FailedOp)
+	e.Load64(name, e.first, stage.Imm(makeName))
+	e.Move(e.errno, stage.FailedErrno)
 	e.typeOf(e.src)
 	e.If(stage.Jne, e.tmp, stage.Imm(unix.S_IFDIR), &file)
+	// A directory can be mounted on nothing else, so there is no need to look.
+	e.SysOr(&look, stage.Discard, s, stage.MoveMount, e.src, stage.Str(""), p.dir, name, stage.Imm(fromFD))
+	e.Jump(&placed)
+	e.Place(&look)
 	open(&noDir, unix.O_DIRECTORY)
 	e.Jump(&found)
 
 	e.Place(&p.isFile)
 	e.If(stage.Jne, stage.FailedErrno, stage.Imm(-int64(unix.EINVAL)), &e.Fail)
-	e.Add(first, stage.FailedOp, stage.Imm(-atMove))
-	e.Load64(name, first, stage.Imm(makeName))
+	e.Add(e.first, stage.FailedOp, stage.Imm(-atMove))
+	e.Load64(name, e.first, stage.Imm(makeName))
 	e.SysOr(&never, stage.Discard, s, stage.Unlinkat, p.dir, name, stage.Imm(unix.AT_REMOVEDIR))
 	e.Place(&file)
-	e.Try(errno, s, stage.Mknodat, p.dir, name, stage.Imm(emptyFile), stage.Imm(0))
+	e.Try(e.errno, s, stage.Mknodat, p.dir, name, stage.Imm(emptyFile), stage.Imm(0))
 	open(&noFile, 0)
 	e.typeOf(e.dst)
 	e.If(stage.Jeq, e.tmp, stage.Imm(unix.S_IFLNK), &onLink)
@@ -255,11 +268,12 @@ func (p *placer) emit(e *emitter) {
 	e.Place(&found)
 	e.SysOr(&move, stage.Discard, s, stage.MoveMount, e.src, stage.Str(""), e.dst, stage.Str(""), stage.Imm(fromFDToFD))
 	e.close(e.dst)
-	e.Add(first, first, stage.Imm(atClose))
-	e.JumpTo(first)
+	e.Place(&placed)
+	e.Add(e.first, e.first, stage.Imm(atClose))
+	e.JumpTo(e.first)
 
 	e.Place(&move)
-	e.blame(first, atMove)
+	e.blame(e.first, atMove)
 
 	// It cannot be opened. If that is because it was not made, what counts is
 	// why that was.
@@ -270,31 +284,35 @@ func (p *placer) emit(e *emitter) {
 	e.If(stage.Jeq, e.tmp, stage.Imm(unix.S_IFLNK), &onLink)
 	e.Jump(&onFile)
 	e.Place(&unopened)
-	e.notMade(first, errno, atMake)
+	e.notMade(func() {
+		e.Move(stage.FailedErrno, e.errno)
+		e.blame(e.first, atMake)
+	})
 	e.Place(&noFile)
-	e.notMade(first, errno, atCreate)
+	e.notMade(func() { e.because(DoCreate) })
 	e.Place(&never)
-	e.blame(first, atCreate)
+	e.Move(e.errno, stage.FailedErrno)
+	e.because(DoCreate)
 
 	for _, wrong := range []struct {
 		label *stage.Label
 		errno unix.Errno
-		at    int
-	}{{&onLink, unix.ELOOP, atOnLink}, {&onFile, unix.ENOTDIR, atOnFile}, {&onDir, unix.EINVAL, atOnDir}} {
+		why   string
+	}{{&onLink, unix.ELOOP, DoOnLink}, {&onFile, unix.ENOTDIR, DoOnFile}, {&onDir, unix.EINVAL, DoOnDir}} {
 		e.Place(wrong.label)
-		e.Move(stage.FailedErrno, stage.Imm(-int64(wrong.errno)))
-		e.blame(first, wrong.at)
+		e.Move(e.errno, stage.Imm(-int64(wrong.errno)))
+		e.because(wrong.why)
 	}
 }
 
 // notMade makes the program fail because a mount point could not be opened, or
-// with errno because it could not be made, which is the operation at.
-func (e *emitter) notMade(first, errno stage.Slot, at int) {
-	var missing stage.Label
-	e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.ENOENT)), &missing)
-	e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.EACCES)), &missing)
-	e.blame(first, atOpen)
-	e.Place(&missing)
-	e.Move(stage.FailedErrno, errno)
-	e.blame(first, at)
+// as missing says if there is none.
+func (e *emitter) notMade(missing func()) {
+	var none stage.Label
+	e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.ENOENT)), &none)
+	e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.EACCES)), &none)
+	e.Move(e.errno, stage.FailedErrno)
+	e.because(DoOpenDest)
+	e.Place(&none)
+	missing()
 }

@@ -123,7 +123,7 @@ func (c *compiler) compile() *stage.Program {
 		c.keeper(pid, &child)
 	case x.announces():
 		c.SysTo(pid, do(DoFork), stage.Getpid)
-		pidone.SendRecord(c.Builder, c.control, stage.Started, pid, stage.Imm(0))
+		pidone.SendRecord(c.Builder, c.control, stage.Started, pid)
 	}
 	c.Place(&child)
 	if c.splitsNet() && n.User.fresh && !s.hostWritesMaps() {
@@ -167,7 +167,7 @@ func (c *compiler) compile() *stage.Program {
 	if c.monitor {
 		c.reportFailure()
 	} else {
-		pidone.SendRecord(c.Builder, c.control, stage.Failed, stage.FailedOp, stage.FailedErrno)
+		pidone.SendRecord(c.Builder, c.control, stage.Failed, stage.FailedOp, stage.FailedErrno, stage.FailedWhy)
 		c.Sys(do("exit"), stage.ExitGroup, stage.Imm(1))
 	}
 	return c.Program()
@@ -452,7 +452,7 @@ func (c *compiler) namespaces() {
 	switch {
 	case s.Namespaces.User.fresh && s.Launcher.foreignMaps():
 	case s.Namespaces.User.fresh && s.hostWritesMaps():
-		pidone.SendRecord(c.Builder, c.control, stage.Unshared, stage.Imm(0), stage.Imm(0))
+		pidone.SendRecord(c.Builder, c.control, stage.Unshared)
 		t := c.Slot()
 		buf := c.Mem(8)
 		var mapped stage.Label

@@ -51,7 +51,7 @@ var execSpecs = map[string]func(script string) *nsexec.Spec{
 	},
 	"phrase": func(string) *nsexec.Spec {
 		s := launcher(guest.Shell("true", mounts.Bind{Source: "/missing", Dest: "/mnt"}))
-		s.Launcher.Phrase = func(do, on string) string { return "[" + do + "|" + on + "]" }
+		s.Launcher.Phrase = func(do, on string) (before, place, after string) { return "[" + do + "|", on, "]" }
 		return s
 	},
 	"no hostname": func(string) *nsexec.Spec {

@@ -50,7 +50,7 @@ func (c *compiler) keeper(pid stage.Slot, child *stage.Label) {
 	op, errno := c.Slot(), c.Slot()
 	c.Move(op, stage.FailedOp)
 	c.Move(errno, stage.FailedErrno)
-	pidone.SendRecord(c.Builder, c.control, stage.Started, pid, stage.Imm(0))
+	pidone.SendRecord(c.Builder, c.control, stage.Started, pid)
 	c.Move(stage.FailedOp, op)
 	c.Move(stage.FailedErrno, errno)
 	c.Jump(&c.Fail)

@@ -20,11 +20,12 @@ type Launcher struct {
 	// Comm names the init, and the monitor of Exec.
 	Comm string
 	// Prefix starts every message of a failed Exec, FailStatus is its exit
-	// status. Phrase, if set, words the failed step; the errno's text follows
-	// unless the words end with a newline.
+	// status. Phrase, if set, words the failed step, in three parts that are
+	// printed one after the other; all but the middle one only depend on do.
+	// The errno's text follows unless after ends with a newline.
 	Prefix     string
 	FailStatus int
-	Phrase     func(do, on string) string
+	Phrase     func(do, on string) (before, place, after string)
 	// ExecPrefix starts the message about a program that cannot be executed.
 	// ExecStatus, if not zero, is the exit status then, instead of 127 and 126.
 	ExecPrefix string
@@ -97,12 +98,15 @@ func (x *Launcher) comm() string {
 }
 
 // failure words a failed step for the program to print.
-func (x *Launcher) failure(text []byte, s stage.Step) []byte {
-	text = append(text, x.Prefix...)
-	if x.Phrase == nil {
-		return append(text, s.String()...)
+func (x *Launcher) failure(s stage.Step) stage.Text {
+	if x.Phrase != nil {
+		before, place, after := x.Phrase(s.Do, s.On)
+		return stage.Text{Before: before, On: place, After: after}
 	}
-	return append(text, x.Phrase(s.Do, s.On)...)
+	if s.On == "" {
+		return stage.Text{Before: s.Do}
+	}
+	return stage.Text{Before: s.Do + " ", On: s.On}
 }
 
 func (x *Launcher) announces() bool   { return x != nil && x.Announce != nil }
@@ -159,7 +163,7 @@ func (x *Launcher) belowPIDNamespace(c *compiler) {
 	c.Sys(do(DoUnshare), stage.Unshare, stage.Imm(unix.CLONE_NEWPID))
 	c.Fork(pid, do(DoFork), unix.CLONE_VM|int64(unix.SIGCHLD), &child)
 	if x.announces() {
-		pidone.SendRecord(c.Builder, c.control, stage.Started, stage.Imm(0), stage.Imm(0))
+		pidone.SendRecord(c.Builder, c.control, stage.Started, stage.Imm(0))
 	}
 	if c.control >= 0 {
 		c.Sys(step, stage.Close, stage.FD(c.control))
@@ -283,29 +287,45 @@ func errnoTexts() (texts stage.Blob, first int) {
 
 // reportFailure prints the failed step and its errno and exits.
 func (c *compiler) reportFailure() {
-	iov := c.Slots(4)
-	at := c.Slot()
-	c.Shr(at, stage.FailedOp, stage.Imm(2))
-	c.Load64(iov, at, stage.OpTable{})
-	c.Add(at, at, stage.Imm(8))
-	c.Load64(iov+1, at, stage.OpTable{})
+	x := c.spec.Launcher
+	const prefix, before, on, after, errno, parts = 0, 2, 4, 6, 8, 10
+	iov, at, why, count := c.Slots(parts), c.Slot(), c.Slot(), c.Slot()
+	c.Move(iov+prefix, stage.Str(x.Prefix))
+	c.Move(iov+prefix+1, stage.Imm(len(x.Prefix)))
+	text := func(op stage.Slot, parts ...stage.Slot) {
+		c.Shr(at, op, stage.Imm(4))
+		c.Load32(at, at, stage.OpTable{})
+		for _, part := range parts {
+			c.Load32(iov+part, at, stage.Imm(4*(part-before)))
+			c.Load32(iov+part+1, at, stage.Imm(4*(part-before)+4))
+		}
+	}
+	var known stage.Label
+	c.Move(why, stage.FailedWhy)
+	c.If(stage.Jne, why, stage.Imm(0), &known)
+	c.Move(why, stage.FailedOp)
+	c.Place(&known)
+	text(why, before, after)
+	text(stage.FailedOp, on)
+
 	texts, first := errnoTexts()
 	c.Add(at, stage.FailedErrno, stage.FailedErrno)
 	c.Add(at, at, at) // times the size of a word
 	c.Load32(at, at, stage.At{Base: texts, Off: first})
-	c.And(iov+3, at, stage.Imm(0xff))
+	c.And(iov+errno+1, at, stage.Imm(0xff))
 	c.Shr(at, at, stage.Imm(8))
-	c.Add(iov+2, at, texts)
+	c.Add(iov+errno, at, texts)
+
 	// A text that ends its line needs no errno behind it.
-	var whole stage.Label
-	count := c.Slot()
-	c.Move(count, stage.Imm(1))
-	c.Add(at, iov, stage.Imm(-4))
-	c.Load32(at, at, iov+1)
+	var write stage.Label
+	c.Move(count, stage.Imm(parts/2))
+	c.If(stage.Jeq, iov+after+1, stage.Imm(0), &write)
+	c.Add(at, iov+after, stage.Imm(-4))
+	c.Load32(at, at, iov+after+1)
 	c.Shr(at, at, stage.Imm(24))
-	c.If(stage.Jeq, at, stage.Imm('\n'), &whole)
-	c.Move(count, stage.Imm(2))
-	c.Place(&whole)
+	c.If(stage.Jne, at, stage.Imm('\n'), &write)
+	c.Add(count, count, stage.Imm(-1))
+	c.Place(&write)
 	c.Try(stage.Discard, do("report the failure"), stage.Writev, stage.Imm(2), stage.SlotAddr(iov), count)
-	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(c.spec.Launcher.FailStatus))
+	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(x.FailStatus))
 }

@@ -435,8 +435,8 @@ func reapChild(pid int) {
 
 func (l *launch) failure(rec stage.Record) error {
 	e := &StartError{Step: "run the launch program", Errno: unix.Errno(-rec.B)}
-	if i, ok := l.prog.FailedIndex(l.linked, rec); ok {
-		e.Step, e.On = l.prog.Ops[i].Step.Do, l.prog.Ops[i].Step.On
+	if s, ok := l.prog.FailedStep(l.linked, rec); ok {
+		e.Step, e.On = s.Do, s.On
 	}
 	e.Hint = hint(e.Step, e.Errno)
 	return e

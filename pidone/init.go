@@ -201,6 +201,9 @@ func sendRecord(b *stage.Builder, control int, rec stage.Slot, k stage.RecordKin
 }
 
 // SendRecord adds a status record with slots of its own.
-func SendRecord(b *stage.Builder, control int, k stage.RecordKind, x, y stage.Arg) {
-	sendRecord(b, control, b.Slots(recordWords), k, x, y, stage.Imm(0))
+func SendRecord(b *stage.Builder, control int, k stage.RecordKind, words ...stage.Arg) {
+	for len(words) < recordWords-1 {
+		words = append(words, stage.Imm(0))
+	}
+	sendRecord(b, control, b.Slots(recordWords), k, words[0], words[1], words[2])
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -68,23 +69,21 @@ func procWritable() []string {
 
 // lastCap asks the kernel for the number of its last capability.
 func lastCap() int {
-	n := 0
-	for n < 63 && unix.Prctl(unix.PR_CAPBSET_READ, uintptr(n+1), 0, 0, 0) == nil {
-		n++
-	}
-	return n
+	return sort.Search(63, func(n int) bool {
+		return unix.Prctl(unix.PR_CAPBSET_READ, uintptr(n+1), 0, 0, 0) != nil
+	})
 }
 
 // userNamespacesEnabled tells whether it makes sense to try. One may still be
-// refused.
+// refused. A setting that cannot be read says nothing.
 func userNamespacesEnabled() bool {
-	if !exists("/proc/self/ns/user") {
+	switch setting("/proc/sys/user/max_user_namespaces") {
+	case "0":
 		return false
+	case "":
+		return exists("/proc/self/ns/user")
 	}
-	if setting("/sys/module/user_namespace/parameters/enable") == "N" {
-		return false
-	}
-	return setting("/proc/sys/user/max_user_namespaces") != "0"
+	return true
 }
 
 // setting reads a file of the kernel's with one word, or nothing if it cannot.

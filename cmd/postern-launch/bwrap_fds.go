@@ -21,33 +21,54 @@ type inheritedFDs struct {
 // would not have survived; everything of our own is.
 func inherited() *inheritedFDs {
 	var f inheritedFDs
-	check := func(fd int) {
+	check := func(fd int) (open bool) {
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 		if fd > 2 && err == nil && flags&unix.FD_CLOEXEC == 0 {
 			f.open = append(f.open, fd)
 		}
+		return err == nil
 	}
-	names, err := openNumbers()
-	if err != nil { // no /proc: try the numbers
-		var rl unix.Rlimit
-		last := uint64(1 << 16)
-		if unix.Getrlimit(unix.RLIMIT_NOFILE, &rl) == nil {
-			last = min(last, rl.Cur)
+	if !checkAll(check) {
+		f.open = nil
+		names, err := openNumbers()
+		if err != nil { // no /proc: try the numbers
+			var rl unix.Rlimit
+			last := uint64(1 << 16)
+			if unix.Getrlimit(unix.RLIMIT_NOFILE, &rl) == nil {
+				last = min(last, rl.Cur)
+			}
+			for fd := range int(last) {
+				check(fd)
+			}
 		}
-		for fd := range int(last) {
-			check(fd)
+		for _, n := range names {
+			if fd, err := strconv.Atoi(n); err == nil {
+				check(fd)
+			}
 		}
-		f.all = slices.Clone(f.open)
-		return &f
+		slices.Sort(f.open)
 	}
-	for _, n := range names {
-		if fd, err := strconv.Atoi(n); err == nil {
-			check(fd)
-		}
-	}
-	slices.Sort(f.open)
 	f.all = slices.Clone(f.open)
 	return &f
+}
+
+// checkAll checks all numbers up to the last that is open, if the kernel, which
+// does since Linux 6.2, tells how many are and they are low, as they mostly are.
+func checkAll(check func(fd int) (open bool)) bool {
+	const low = 32
+	var st unix.Stat_t
+	if unix.Stat("/proc/self/fd", &st) != nil || st.Size == 0 {
+		return false
+	}
+	found := int64(0)
+	for fd := range low {
+		if check(fd) {
+			if found++; found == st.Size {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // openNumbers lists /proc/self/fd without the runtime's poller, which would take

@@ -48,8 +48,8 @@ func (l *bwrapLauncher) launch() int {
 		fmt.Print(text)
 		return 0
 	}
-	takeMask()
 	if l.cmd.InfoFD == nil && l.cmd.StatusFD == nil && !l.cmd.RemoveMountpoints {
+		takeMask()
 		return l.fail(nsexec.Exec(s))
 	}
 	return l.stay()
@@ -170,6 +170,8 @@ func (l *bwrapLauncher) namespace(fd, kind int, says, unfit string) error {
 // stay launches the command as a child and does what is left to do around it.
 func (l *bwrapLauncher) stay() int {
 	s, x := &l.cmd.Spec, l.cmd.Spec.Launcher
+	saveHandlers()
+	takeMask()
 	runtime.LockOSThread() // its children end with this thread
 	s.Stdin, s.Stdout, s.Stderr = os.Stdin, os.Stdout, os.Stderr
 	x.Parent = 0

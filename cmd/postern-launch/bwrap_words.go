@@ -30,114 +30,113 @@ func unshareTexts(user bool) map[unix.Errno]string {
 	return texts
 }
 
-// phrase puts a step of the launch into bubblewrap's words. The text of the
-// errno follows, unless the words end with a newline.
-func (l *bwrapLauncher) phrase(do, on string) string {
+// phrase puts a step of the launch into bubblewrap's words.
+func (l *bwrapLauncher) phrase(do, on string) (before, place, after string) {
 	path := l.cmd.Dest(on)
 	switch do {
 	case mounts.DoSource:
 		if fd, ok := strings.CutPrefix(on, "descriptor "); ok {
-			return "Can't find source path /proc/self/fd/" + fd
+			return "Can't find source path /proc/self/fd/", fd, ""
 		}
-		return "Can't find source path " + l.cmd.Source(on)
+		return "Can't find source path ", l.cmd.Source(on), ""
 	case mounts.DoSameFile:
-		return "Race condition binding dirfd\n"
+		return "Race condition binding dirfd", "", "\n"
 	case mounts.DoOnLink:
-		return "Can't mount on symlink destination " + path + "\n"
+		return "Can't mount on symlink destination ", path, "\n"
 	case mounts.DoOnFile:
-		return "Destination is not a directory " + path + "\n"
+		return "Destination is not a directory ", path, "\n"
 	case mounts.DoOnDir:
-		return "Destination is not a file " + path + "\n"
+		return "Destination is not a file ", path, "\n"
 	case mounts.DoParents:
-		return "Can't mkdir parents for " + path
+		return "Can't mkdir parents for ", path, ""
 	case mounts.DoMkdir, mounts.DoCreate:
-		return "Can't create file " + path
+		return "Can't create file ", path, ""
 	case mounts.DoFlags:
-		return "Can't bind mount on " + l.cmd.Source(on)
+		return "Can't bind mount on ", l.cmd.Source(on), ""
 	case mounts.DoOpenDest, mounts.DoAttach:
-		return "Can't bind mount on " + path
+		return "Can't bind mount on ", path, ""
 	case mounts.DoWrite:
-		return "Can't write data to file " + path
+		return "Can't write data to file ", path, ""
 	case mounts.DoTmpfs:
-		return "Can't mount tmpfs on " + path
+		return "Can't mount tmpfs on ", path, ""
 	case mounts.DoProc:
-		return "Can't mount proc on " + path
+		return "Can't mount proc on ", path, ""
 	case mounts.DoMask:
-		return "Can't bind mount " + path + " read-only"
+		return "Can't bind mount ", path, " read-only"
 	case mounts.DoDevpts:
-		return "Can't mount devpts on " + path
+		return "Can't mount devpts on ", path, ""
 	case mounts.DoDevice:
-		return "Can't bind mount /oldroot" + on
+		return "Can't bind mount /oldroot", on, ""
 	case mounts.DoMqueue:
-		return "Can't mount mqueue on " + path
+		return "Can't mount mqueue on ", path, ""
 	case mounts.DoOverlay:
-		return "Can't make overlay mount on " + path
+		return "Can't make overlay mount on ", path, ""
 	case mounts.DoReadlink:
-		return "Can't make symlink at " + path + ": destination exists and is not a symlink\n"
+		return "Can't make symlink at ", path, ": destination exists and is not a symlink\n"
 	case mounts.DoSymlink:
-		return "Can't make symlink at " + path
+		return "Can't make symlink at ", path, ""
 	case mounts.DoFind:
-		return "Can't open " + path
+		return "Can't open ", path, ""
 	case mounts.DoChmod:
-		return "Can't chmod " + path
+		return "Can't chmod ", path, ""
 	case mounts.DoRemount:
-		return "Can't remount readonly on " + path
+		return "Can't remount readonly on ", path, ""
 	case mounts.DoSlave:
-		return "Failed to make / slave"
+		return "Failed to make / slave", "", ""
 	case mounts.DoRoot:
-		return "Failed to mount tmpfs"
+		return "Failed to mount tmpfs", "", ""
 	case mounts.DoEnter:
-		return "pivot_root(/newroot)"
+		return "pivot_root(/newroot)", "", ""
 	case mounts.DoDetach:
-		return "umount old root"
+		return "umount old root", "", ""
 
 	case nsexec.DoUnshare:
-		return "Creating new namespace failed"
+		return "Creating new namespace failed", "", ""
 	case nsexec.DoMap:
-		return "setting up " + on + " map"
+		return "setting up ", on, " map"
 	case nsexec.DoSetgroups:
-		return "error writing to setgroups"
+		return "error writing to setgroups", "", ""
 	case nsexec.DoJoin:
 		if on == "pid" {
-			return "Setting pidns failed"
+			return "Setting pidns failed", "", ""
 		}
-		return "Joining specified " + on + " namespace failed"
+		return "Joining specified ", on, " namespace failed"
 	case nsexec.DoUserNS2:
-		return "Setting userns2 failed"
+		return "Setting userns2 failed", "", ""
 	case nsexec.DoIDs:
-		return "unable to switch to uid and gid"
+		return "unable to switch to uid and gid", "", ""
 	case nsexec.DoFork:
-		return "Can't fork for pid 1"
+		return "Can't fork for pid 1", "", ""
 	case nsexec.DoLoopback:
-		return "loopback: Failed RTM_NEWADDR"
+		return "loopback: Failed RTM_NEWADDR", "", ""
 	case nsexec.DoHostname:
-		return "Can't set hostname to " + on
+		return "Can't set hostname to ", on, ""
 	case nsexec.DoSession:
-		return "setsid"
+		return "setsid", "", ""
 	case nsexec.DoCaps:
-		return "capset failed"
+		return "capset failed", "", ""
 	case nsexec.DoKeepCaps:
-		return "Adding ambient capability " + on
+		return "Adding ambient capability ", on, ""
 	case nsexec.DoSeccomp:
-		return "prctl(PR_SET_SECCOMP)"
+		return "prctl(PR_SET_SECCOMP)", "", ""
 	case nsexec.DoUsernsLimit:
 		if on != "" {
-			return "cannot open " + on
+			return "cannot open ", on, ""
 		}
-		return "unshare user ns"
+		return "unshare user ns", "", ""
 	case nsexec.DoUsernsCheck:
-		return "creation of new user namespaces was not disabled as requested\n"
+		return "creation of new user namespaces was not disabled as requested", "", "\n"
 	case nsexec.DoDir:
-		return "Can't chdir to " + on
+		return "Can't chdir to ", on, ""
 	case nsexec.DoLock:
-		return "Unable to lock file " + on
+		return "Unable to lock file ", on, ""
 	case nsexec.DoOpenLock:
-		return "Unable to open lock file " + on
+		return "Unable to open lock file ", on, ""
 	}
 	if on != "" {
-		return do + " " + path
+		return do + " ", path, ""
 	}
-	return do
+	return do, "", ""
 }
 
 // phraseError is phrase for a launch that was started, not executed.
@@ -147,7 +146,8 @@ func (l *bwrapLauncher) phraseError(e *nsexec.StartError) string {
 			return text
 		}
 	}
-	text := l.phrase(e.Step, e.On)
+	before, place, after := l.phrase(e.Step, e.On)
+	text := before + place + after
 	if whole, ok := strings.CutSuffix(text, "\n"); ok {
 		return whole
 	}

@@ -59,8 +59,7 @@ func (c *hardenedCall) run(parent int) (int, error) {
 		return 0, err
 	}
 	s.Launcher = &nsexec.Launcher{
-		Prefix: hardenedPrefix, FailStatus: hardenedFailed, ExecPrefix: hardenedPrefix,
-		Phrase:  func(do, on string) string { return strings.TrimSpace("launch failed: " + do + " " + on) },
+		Prefix: hardenedPrefix + "launch failed: ", FailStatus: hardenedFailed, ExecPrefix: hardenedPrefix,
 		Forward: true, DieWithParent: true, Parent: parent,
 	}
 	if c.explain {
@@ -68,11 +67,11 @@ func (c *hardenedCall) run(parent int) (int, error) {
 		fmt.Print(text)
 		return 0, err
 	}
-	takeMask()
 	if c.terminal {
 		s.Launcher = nil
 		return runInTerminal(s)
 	}
+	takeMask()
 	return 0, nsexec.Exec(s)
 }
 

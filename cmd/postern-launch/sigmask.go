@@ -38,16 +38,10 @@ var handlers [lastSignal + 1]sigaction
 
 const lastSignal = 64
 
-// takeMask gives this thread the mask the caller gave this process. What goes by
-// it, as a new program in this one's place does, is started without delay or
-// after runtime.LockOSThread.
-//
-// The runtime's handlers stay off until withHandlers: a launcher that is not
-// there yet dies of a signal as any program does.
+// takeMask gives this thread the mask the caller gave this process, if it has
+// one, and keeps to it then. The runtime's handlers are off from here on: a
+// launcher that is not there yet dies of a signal as any program does.
 func takeMask() {
-	for sig := range handlers {
-		rtSigaction(sig, nil, &handlers[sig])
-	}
 	if startMask() == 0 {
 		return // like all threads
 	}
@@ -59,9 +53,17 @@ func takeMask() {
 			blocked = append(blocked, unix.Signal(sig))
 		}
 	}
-	// Other threads would take these signals, and die.
-	withHandlers()
+	// Other threads would take these signals, and die. To the runtime they are
+	// handled as before, which Ignore ends.
+	signal.Ignore(blocked...)
 	signal.Notify(make(chan os.Signal, 1), blocked...)
+}
+
+// saveHandlers is for a launcher that will want them back.
+func saveHandlers() {
+	for sig := range handlers {
+		rtSigaction(sig, nil, &handlers[sig])
+	}
 }
 
 // startMask gives a thread the mask this process was started with, and returns
@@ -77,7 +79,8 @@ func startMask() (mask uint64) {
 	}
 }
 
-// withHandlers lets the runtime handle signals again, for os/signal.
+// withHandlers lets the runtime handle signals again as it did before takeMask,
+// for os/signal.
 func withHandlers() {
 	for sig := range handlers {
 		rtSigaction(sig, &handlers[sig], nil)

@@ -28,6 +28,8 @@ func runInTerminal(s *nsexec.Spec) (int, error) {
 	if size, err := unix.IoctlGetWinsize(tty, unix.TIOCGWINSZ); err == nil {
 		s.TerminalSize = *size
 	}
+	saveHandlers()
+	takeMask()
 	runtime.LockOSThread() // its children end with this thread
 	p, err := nsexec.Start(s)
 	if err != nil {

@@ -8,9 +8,9 @@ type Builder struct {
 	// must be placed before the program is built.
 	Fail Label
 
-	// Texts, when set, appends the phrase for a step, for programs that print their own
-	// failures through [OpTable].
-	Texts func([]byte, Step) []byte
+	// Texts, when set, phrases a step for programs that print their own failures
+	// through [OpTable].
+	Texts func(Step) Text
 
 	ops  []Op
 	args []Arg
@@ -135,11 +135,6 @@ func (b *Builder) Jump(l *Label) { b.emit(Op{Kind: Jmp, Target: l}, nil) }
 // JumpTo goes to the operation whose address a slot holds, as FailedOp does. It
 // lets operations in many places share what they do when they fail.
 func (b *Builder) JumpTo(op Slot) { b.emit(Op{Kind: Jmp}, []Arg{op}) }
-
-// Name adds an operation that does nothing but have a step. Whatever finds out
-// why another operation failed can move FailedOp to it, [OpSize] bytes an
-// operation, so that the failure is reported as this step's.
-func (b *Builder) Name(s Step) { b.emit(Op{Kind: Add, Step: s}, []Arg{Imm(0), Imm(0)}) }
 
 // If goes to l when the comparison k (Jeq, Jne, Jlt, Jset) of x and y holds.
 func (b *Builder) If(k Kind, x, y Arg, l *Label) {

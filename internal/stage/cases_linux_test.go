@@ -150,7 +150,6 @@ func computeCases() []testCase {
 				for i := range int64(2) {
 					b.SysOr(&shared, Discard, Step{"close", ""}, Close, Imm(-5-i))
 					b.Move(r, Imm(99)) // passed over
-					b.Name(Step{"name", ""})
 				}
 				b.Jump(&done)
 				b.Place(&shared)
@@ -385,7 +384,7 @@ func syscallCases() []testCase {
 				b.Sys(Step{"umask", ""}, Umask, Imm(0))
 				dump(b, 0, numSlots)
 			},
-			want: outcome{Stdout: words(append([]int64{255, 0, 0, 0o777}, count(3, 255)...)...)},
+			want: outcome{Stdout: words(append([]int64{255, 0, 0, 0, 0o777}, count(4, 255)...)...)},
 		},
 		{
 			name: "failing-op",
@@ -416,7 +415,7 @@ func syscallCases() []testCase {
 				b.Place(&failed)
 			},
 			// A failure nobody jumps for is not recorded.
-			want: outcome{Stdout: "x" + words(0, 0, 0, -int64(unix.EBADF), 1)},
+			want: outcome{Stdout: "x" + words(0, 0, 0, 0, -int64(unix.EBADF), 1)},
 		},
 		{
 			name: "sys-or",
@@ -439,9 +438,9 @@ func syscallCases() []testCase {
 				b.Place(&third)
 				b.Sys(Step{"exit", ""}, ExitGroup, Imm(3))
 			},
-			want: outcome{Stdout: "abc" + words(0, 0, 0, 3, 0, 0) +
+			want: outcome{Stdout: "abc" + words(0, 0, 0, 0, 3, 0, 0) +
 				words(-int64(unix.EBADF)) +
-				words(-int64(unix.ENOENT), 3, -int64(unix.EBADF), 0)},
+				words(-int64(unix.ENOENT), 0, 3, -int64(unix.EBADF), 0)},
 		},
 		{
 			// Seeking in /proc/PID/mem returns addresses up to the last one.
@@ -471,7 +470,7 @@ func syscallCases() []testCase {
 // selfReport is a program that prints its own error, as the ones without a
 // host to report to do.
 func selfReport(b *Builder) {
-	b.Texts = func(b []byte, s Step) []byte { return append(b, "cannot "+s.String()+"\n"...) }
+	b.Texts = func(s Step) Text { return Text{"cannot " + s.Do + " ", s.On, "\n"} }
 	for range 5 {
 		b.Sys(Step{"say", "nothing"}, Write, Imm(1), Str(""), Imm(0))
 	}
@@ -481,10 +480,13 @@ func selfReport(b *Builder) {
 	b.Sys(Step{"enter", "/"}, Chdir, Str("/"))
 
 	b.Place(&b.Fail)
-	row := b.Slot()
-	b.Shr(row, FailedOp, Imm(2))
-	b.Add(row, row, OpTable{})
-	b.Try(Discard, Step{"print", ""}, Writev, Imm(1), row, Imm(1)) // a row is an iovec
+	row, iov := b.Slot(), b.Slots(6)
+	b.Shr(row, FailedOp, Imm(4))
+	b.Load32(row, row, OpTable{})
+	for i := range 6 {
+		b.Load32(iov+Slot(i), row, Imm(4*i))
+	}
+	b.Try(Discard, Step{"print", ""}, Writev, Imm(1), SlotAddr(iov), Imm(3))
 	b.Try(Discard, Step{"exit", ""}, ExitGroup, Imm(77))
 }
 

@@ -58,6 +58,6 @@ func launch(p *stage.Program) string {
 	if err != nil {
 		return err.Error()
 	}
-	i, _ := p.FailedIndex(image, r)
-	return fmt.Sprintf("%s: %s", p.Ops[i].Step, syscall.Errno(-r.B))
+	step, _ := p.FailedStep(image, r)
+	return fmt.Sprintf("%s: %s", step, syscall.Errno(-r.B))
 }

@@ -21,7 +21,7 @@ const (
 	headerOff = 0x100 // two words: the first operation, the slots
 	codeOff   = headerOff + 16
 
-	// HeadSize is how much of an image [Program.FailedIndex] and [MemAddr] need.
+	// HeadSize is how much of an image [Program.FailedStep] and [MemAddr] need.
 	HeadSize = codeOff
 	// segmentAlign is the largest page size the supported architectures have.
 	segmentAlign = 0x10000
@@ -68,7 +68,7 @@ func (p *Program) link(arch Arch, code []byte, in *Room) ([]byte, error) {
 		clear(l.out)
 	} else {
 		l.out = make([]byte, pool, pool+guess)
-		l.strs, l.blobs = make(map[string]uint64, len(p.Ops)/2), map[Blob]uint64{}
+		l.strs, l.blobs = make(map[string]uint64, min(len(p.Ops)/2, typicalStrs)), map[Blob]uint64{}
 	}
 	copy(l.out[codeOff:], code)
 	for i := range p.Ops {
@@ -176,13 +176,7 @@ func (l *linker) value(p *Program, a Arg) (uint64, error) {
 		if strings.IndexByte(string(a), 0) >= 0 {
 			return 0, fmt.Errorf("NUL byte in %q", string(a))
 		}
-		if v, ok := l.strs[string(a)]; ok {
-			return v, nil
-		}
-		v := l.here()
-		l.strs[string(a)] = v
-		l.out = append(append(l.out, a...), 0)
-		return v, nil
+		return l.str(string(a)), nil
 	case Blob:
 		if v, ok := l.blobs[a]; ok {
 			return v, nil
@@ -222,29 +216,49 @@ func (l *linker) opTable(p *Program) (uint64, error) {
 	if p.texts == nil {
 		return 0, errors.New("uses OpTable, but the builder has no Texts")
 	}
-	rows := make([]uint64, 0, 2*len(p.Ops))
+	v := l.align()
+	rows := len(l.out)
+	l.out = append(l.out, make([]byte, 4*len(p.Ops))...)
 	last := Step{Do: "\x00"} // no step's
-	var at, size uint64
+	var row uint32
 	for i := range p.Ops {
-		if p.Ops[i].OnErr == nil && !p.Ops[i].names() {
-			rows = append(rows, l.here(), 0)
+		if p.Ops[i].OnErr == nil { // nobody will ask
 			continue
 		}
 		if s := p.Ops[i].Step; s != last { // neighbours share theirs
-			last, at = s, l.here()
-			l.out = p.texts(l.out, s)
-			size = l.here() - at
-			l.out = append(l.out, 0)
+			last, row = s, l.text(p.texts(s))
 		}
-		rows = append(rows, at, size)
+		binary.LittleEndian.PutUint32(l.out[rows+4*i:], row)
+	}
+	// A word is a sixteenth of an operation's size, so the shift alone scales.
+	l.table = v - (imageBase+uint64(l.opOff))/(OpSize/4)
+	return l.table, nil
+}
+
+// text stores a text and returns where. Addresses fit in 32 bits.
+func (l *linker) text(t Text) uint32 {
+	var words [6]uint32
+	for i, part := range []string{t.Before, t.On, t.After} {
+		if part != "" {
+			words[2*i], words[2*i+1] = uint32(l.str(part)), uint32(len(part))
+		}
 	}
 	v := l.align()
-	for _, w := range rows {
-		l.out = binary.LittleEndian.AppendUint64(l.out, w)
+	for _, w := range words {
+		l.out = binary.LittleEndian.AppendUint32(l.out, w)
 	}
-	// A row is a quarter of an operation's size, so the shift alone scales.
-	l.table = v - (imageBase+uint64(l.opOff))/(OpSize/16)
-	return l.table, nil
+	return uint32(v)
+}
+
+// str stores a string, once, with a NUL behind it.
+func (l *linker) str(s string) uint64 {
+	if v, ok := l.strs[s]; ok {
+		return v
+	}
+	v := l.here()
+	l.strs[s] = v
+	l.out = append(append(l.out, s...), 0)
+	return v
 }
 
 func (l *linker) here() uint64 { return l.base + uint64(len(l.out)) }

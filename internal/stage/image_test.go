@@ -126,9 +126,9 @@ func TestEncoding(t *testing.T) {
 				onErr  uint64
 			}{
 				{Fork, pid, 0, Clone.number(arch), [6]uint64{17, 0, 0, 0, 0, at(2)}, at(3)},
-				{Sys, pid + 5, 0b101010, [arches]uint32{46, 211}[arch], [6]uint64{minusOne, 4, dataAddr(image) + 24, 6, 1 << 40, 8}, at(3)},
-				{Jlt, 0, 0b10, 0, [6]uint64{1, 3, 0, 0, 0, at(2)}, 0},
-				{Add, pid, 0b01, 0, [6]uint64{3, 1}, 0},
+				{Sys, pid + 5, 0b101010, [arches]uint32{46, 211}[arch], [6]uint64{minusOne, 5, dataAddr(image) + 32, 7, 1 << 40, 9}, at(3)},
+				{Jlt, 0, 0b10, 0, [6]uint64{1, 4, 0, 0, 0, at(2)}, 0},
+				{Add, pid, 0b01, 0, [6]uint64{4, 1}, 0},
 			} {
 				op := encodedOp(image, i)
 				got := want
@@ -180,7 +180,7 @@ func TestOperandsOfAnySize(t *testing.T) {
 	for arch := range arches {
 		for range 300 {
 			var b Builder
-			b.Texts = func(b []byte, s Step) []byte { return append(b, "cannot "+s.String()...) }
+			b.Texts = func(s Step) Text { return Text{"cannot " + s.Do, s.On, s.On + s.Do} }
 			for i := range 1 + rnd.IntN(5) {
 				b.Sys(Step{fmt.Sprint("step ", i), bytesOf(50)}, Write, arg(0), arg(0))
 			}
@@ -231,22 +231,29 @@ func readBack(p *Program, image []byte, a Arg, v uint64) error {
 				return err
 			}
 		}
-	case OpTable: // is so far off that a quarter of an operation's address leads to its row
-		v += opsAddr(image) / 4
+	case OpTable: // is so far off that a sixteenth of an operation's address leads to its word
+		v += opsAddr(image) / 16
 		for i, op := range p.Ops {
-			row := constant(image, v)[16*i:]
-			text := ""
-			if op.OnErr != nil {
-				text = string(p.texts(nil, op.Step))
+			at := binary.LittleEndian.Uint32(constant(image, v)[4*i:])
+			if op.OnErr == nil { // nobody reads it
+				if at != 0 {
+					return fmt.Errorf("operation %d cannot fail and has a text at %#x", i, at)
+				}
+				continue
 			}
-			if n := word(row, 1); n != uint64(len(text)) {
-				return fmt.Errorf("text of operation %d has %d bytes, want %d", i, n, len(text))
-			}
-			if text == "" {
-				continue // and nobody reads it
-			}
-			if err := readBack(p, image, Str(text), word(row, 0)); err != nil {
-				return err
+			row := constant(image, uint64(at))
+			text := p.texts(op.Step)
+			for j, part := range []string{text.Before, text.On, text.After} {
+				at, size := binary.LittleEndian.Uint32(row[8*j:]), binary.LittleEndian.Uint32(row[8*j+4:])
+				if size != uint32(len(part)) {
+					return fmt.Errorf("part %d of the text of operation %d has %d bytes, want %d", j, i, size, len(part))
+				}
+				if part == "" {
+					continue
+				}
+				if err := readBack(p, image, Str(part), uint64(at)); err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -51,12 +51,6 @@ func (op *Op) listing(p *Program) string {
 		fmt.Fprintf(&b, "if %s %s %s goto %s", args[0], sign, args[1], target(op.Target))
 	case Ld32, Ld64:
 		fmt.Fprintf(&b, "%s = %s[%s + %s]", op.Dst, op.Kind, args[0], args[1])
-	case Add:
-		if op.names() {
-			b.WriteString("\"" + op.Step.String() + "\"")
-			break
-		}
-		fallthrough
 	default:
 		sign := map[Kind]string{Add: "+", And: "&", Shr: ">>"}[op.Kind]
 		fmt.Fprintf(&b, "%s = %s %s %s", op.Dst, args[0], sign, args[1])

@@ -34,31 +34,29 @@ func TestListing(t *testing.T) {
 	b.Jump(&nowhere)
 	b.Emit(Op{Kind: Jmp})
 	b.JumpTo(r)
-	b.Name(Step{"mount", "/on"})
 	b.Place(&b.Fail)
 	b.Sys(Step{Do: "exit"}, ExitGroup, Imm(0))
 	const want = `
-   0  r4 = openat(-100, "/usr\n", 0x280000, 4096)  "open /usr" else 20
-   1  read(r4, mem[0:24]+8, 16)  "read" else 20
-   2  r5 = writev(1, ["a" 1 [{0102}] &r4], 2)  "write"
+   0  r5 = openat(-100, "/usr\n", 0x280000, 4096)  "open /usr" else 19
+   1  read(r5, mem[0:24]+8, 16)  "read" else 19
+   2  r6 = writev(1, ["a" 1 [{0102}] &r5], 2)  "write"
    3  write(1, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"… 97 bytes, {79797979797979797979797979797979… 17 bytes})  "write" else 5
-   4  r3 = clone(0x4111, 0, 0, 0, 0) child at 6  "fork" else 20
+   4  r4 = clone(0x4111, 0, 0, 0, 0) child at 6  "fork" else 19
    5  goto 0
-   6  if r4 == 0 goto 0
-   7  if 1 != r4 goto 0
-   8  if r4 < r5 goto 0
-   9  if r4 & 0x1001 goto 6
-  10  r4 = texts + 0
-  11  r4 = r4 + "x"+1
-  12  r4 = r4 & 255
-  13  r4 = r4 >> 8
-  14  r4 = ld32[mem[0:24] + r4]
-  15  r4 = ld64[&r4 + 8]
+   6  if r5 == 0 goto 0
+   7  if 1 != r5 goto 0
+   8  if r5 < r6 goto 0
+   9  if r5 & 0x1001 goto 6
+  10  r5 = texts + 0
+  11  r5 = r5 + "x"+1
+  12  r5 = r5 & 255
+  13  r5 = r5 >> 8
+  14  r5 = ld32[mem[0:24] + r5]
+  15  r5 = ld64[&r5 + 8]
   16  goto nowhere
   17  goto nowhere
-  18  goto [r4]
-  19  "mount /on"
-  20  exit_group(0)  "exit" else 20
+  18  goto [r5]
+  19  exit_group(0)  "exit" else 19
 `
 	got := "\n" + b.Program().String()
 	if diff := cmp.Diff(want, got); diff != "" {

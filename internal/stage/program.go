@@ -70,9 +70,9 @@ type (
 		Off  int
 	}
 	// OpTable finds the text of a failed operation's step, as
-	// [Builder.Texts] phrases it: OpTable plus a quarter of the operation's
-	// address, as in FailedOp, is where two words lie, the address of the
-	// text and its length.
+	// [Builder.Texts] phrases it: OpTable plus a sixteenth of the operation's
+	// address, as in FailedOp, is where a 32-bit word lies, the address of six
+	// more, which are the addresses and the lengths of the text's parts.
 	OpTable struct{}
 )
 
@@ -93,8 +93,11 @@ const (
 	FailedOp Slot = 1
 	// FailedErrno holds that operation's result, a negative errno.
 	FailedErrno Slot = 2
+	// FailedWhy may be set to the address of an operation whose step says what
+	// has failed, while that of FailedOp is on what. It is 0 otherwise.
+	FailedWhy Slot = 3
 
-	firstFreeSlot = 3
+	firstFreeSlot = 4
 	numSlots      = 256
 )
 
@@ -115,19 +118,20 @@ type Op struct {
 	Step   Step
 }
 
-// names reports whether the operation is there for its step; see Builder.Name.
-func (op *Op) names() bool { return op.Kind == Add && op.Step != Step{} }
+// A Text says that a step has failed, in three parts: the first and the last go
+// with many steps, and the one in the middle is what the step is on.
+type Text struct{ Before, On, After string }
 
 // A Program is a launch, ready to be linked, printed or compared. It is data:
 // a test may copy it, swap an operation and run the result.
 type Program struct {
 	Ops   []Op
 	mem   int // bytes of writable memory behind the slots
-	texts func([]byte, Step) []byte
+	texts func(Step) Text
 }
 
 // Outline returns p with nothing left of its operations but their steps, which
-// is what [Program.FailedIndex] is for.
+// is what [Program.FailedStep] is for.
 func (p *Program) Outline() *Program {
 	ops := make([]Op, len(p.Ops))
 	for i := range ops {

@@ -17,7 +17,7 @@ type Record struct {
 type RecordKind uint64
 
 const (
-	Failed    RecordKind = 1 + iota // A: address of the failed operation, B: its negative errno
+	Failed    RecordKind = 1 + iota // A: address of the failed operation, B: its negative errno, C: FailedWhy
 	Unshared                        // namespaces exist; the host may write ID maps
 	Started                         // A: PID of the init as the host sees it
 	ExecError                       // B: negative errno of the command's exec, C: exit status that follows
@@ -47,9 +47,23 @@ func ParseRecord(b []byte) (Record, error) {
 	return r, nil
 }
 
-// FailedIndex returns which of p's operations a Failed record names.
-func (p *Program) FailedIndex(image []byte, r Record) (int, bool) {
+// FailedStep returns the step of p that a Failed record names.
+func (p *Program) FailedStep(image []byte, r Record) (s Step, ok bool) {
+	s, ok = p.stepAt(image, r.A)
+	if ok && r.C != 0 {
+		var why Step
+		why, ok = p.stepAt(image, r.C)
+		s.Do = why.Do
+	}
+	return s, ok
+}
+
+// stepAt returns the step of the operation at an address in the image.
+func (p *Program) stepAt(image []byte, at int64) (Step, bool) {
 	first := int64(binary.LittleEndian.Uint64(image[headerOff:]))
-	i := (r.A - first) / OpSize
-	return int(i), r.A >= first && i < int64(len(p.Ops)) && (r.A-first)%OpSize == 0
+	i := (at - first) / OpSize
+	if at < first || i >= int64(len(p.Ops)) || (at-first)%OpSize != 0 {
+		return Step{}, false
+	}
+	return p.Ops[i].Step, true
 }

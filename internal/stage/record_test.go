@@ -3,7 +3,9 @@ package stage
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -38,18 +40,29 @@ func TestParseRecord(t *testing.T) {
 	}
 }
 
-func TestFailedIndex(t *testing.T) {
+func TestFailedStep(t *testing.T) {
 	p := sample("postern")
 	image := linked(t, p, AMD64)
 	first := int64(opsAddr(image))
 	for i := range p.Ops {
-		if got, ok := p.FailedIndex(image, Record{Kind: Failed, A: first + int64(i)*OpSize}); got != i || !ok {
-			t.Errorf("operation %d: got %d, %v", i, got, ok)
+		p.Ops[i].Step = Step{fmt.Sprint("do ", i), fmt.Sprint("on ", i)}
+	}
+	for i := range p.Ops {
+		a := first + int64(i)*OpSize
+		if got, ok := p.FailedStep(image, Record{Kind: Failed, A: a}); got != p.Ops[i].Step || !ok {
+			t.Errorf("operation %d: got %v, %v", i, got, ok)
+		}
+		want := Step{"do 0", p.Ops[i].Step.On}
+		if got, ok := p.FailedStep(image, Record{Kind: Failed, A: a, C: first}); got != want || !ok {
+			t.Errorf("operation %d because of the first: got %v, %v", i, got, ok)
 		}
 	}
 	for _, a := range []int64{0, -1, math.MinInt64, math.MaxInt64, first - OpSize, first + 1, first + int64(len(p.Ops))*OpSize} {
-		if i, ok := p.FailedIndex(image, Record{Kind: Failed, A: a}); ok {
-			t.Errorf("address %#x names operation %d", a, i)
+		if s, ok := p.FailedStep(image, Record{Kind: Failed, A: a}); ok {
+			t.Errorf("address %#x names %v", a, s)
+		}
+		if s, ok := p.FailedStep(image, Record{Kind: Failed, A: first, C: a}); ok && a != 0 {
+			t.Errorf("reason %#x names %v", a, s)
 		}
 	}
 }
@@ -67,8 +80,8 @@ func FuzzParseRecord(f *testing.F) {
 	f.Add(make([]byte, RecordSize))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := ParseRecord(b)
-		if i, ok := p.FailedIndex(image, r); ok && (i < 0 || i >= len(p.Ops)) {
-			t.Errorf("%+v names operation %d of %d", r, i, len(p.Ops))
+		if s, ok := p.FailedStep(image, r); ok && !slices.ContainsFunc(p.Ops, func(op Op) bool { return op.Step.On == s.On }) {
+			t.Errorf("%+v names %v", r, s)
 		}
 		if err != nil {
 			return

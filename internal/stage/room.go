@@ -16,15 +16,16 @@ type Room struct {
 // A hardened launch has about 350 operations with 1200 operands, and 20 KiB of
 // constants.
 const (
-	typicalOps  = 512
-	typicalArgs = 1500
+	typicalOps  = 768
+	typicalArgs = 2304
 	poolGuess   = 24 << 10
+	typicalStrs = 224 // fill a map
 )
 
 var rooms = sync.Pool{New: func() any {
 	return &Room{
 		make([]Op, 0, typicalOps), make([]Arg, 0, typicalArgs), make([]byte, 0, typicalOps*OpSize+poolGuess),
-		make(map[string]uint64, typicalOps/2), map[Blob]uint64{},
+		make(map[string]uint64, typicalStrs), map[Blob]uint64{},
 	}
 }}
 

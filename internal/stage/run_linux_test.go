@@ -122,11 +122,11 @@ func explain(t *testing.T, p *Program, image, record []byte) string {
 	if err != nil || r.Kind != Failed || len(record) != RecordSize {
 		t.Fatalf("stderr %q is no record of a failure: %+v, %v", record, r, err)
 	}
-	i, ok := p.FailedIndex(image, r)
+	step, ok := p.FailedStep(image, r)
 	if !ok {
 		t.Fatalf("record %+v names no operation", r)
 	}
-	return fmt.Sprintf("%d: %s: %s", i, p.Ops[i].Step, syscall.Errno(-r.B))
+	return fmt.Sprintf("%d: %s: %s", (r.A-int64(opsAddr(image)))/OpSize, step, syscall.Errno(-r.B))
 }
 
 // words is what a program writes that dumps slots or memory.
