@@ -379,3 +379,43 @@ func TestManyBinds(t *testing.T) {
 		}
 	})
 }
+
+// What is mounted in the guest's own /proc goes on what is there, and on nothing
+// else, whatever has been mounted there before.
+func TestBindInProc(t *testing.T) {
+	testutil.EachUser(t, func(t *testing.T) {
+		top := tree(t, "dir/f", "file")
+		dir := func(dest string) mounts.Bind { return mounts.Bind{Source: top + "/dir", Dest: dest} }
+		file := func(dest string) mounts.Bind { return mounts.Bind{Source: top + "/file", Dest: dest} }
+		optional := func(b mounts.Bind) mounts.Bind { b.Optional = true; return b }
+		missing := func(dest string) mounts.Bind {
+			return mounts.Bind{Source: top + "/missing", Dest: dest, Optional: true}
+		}
+
+		got := guest.Output(t, "cat /proc/irq/f /proc/uptime /proc/bus/f /proc/version /proc/fs/f; test ! -e /proc/sys/f && test -e /proc/sys/kernel",
+			missing("/proc/irq"), dir("/proc/irq"), file("/proc/irq/f"), missing("/proc/sys"), file("/proc/uptime"), dir("/proc/tty/../bus"),
+			file("/proc/version"), optional(dir("/proc/tty/../fs")), missing("/proc/fs"))
+		if want := "file\nfile\ndir/f\nfile\ndir/f"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		for _, c := range []struct {
+			bind  mounts.Bind
+			step  string
+			errno unix.Errno
+		}{
+			{dir("/proc/uptime"), mounts.DoOnFile, unix.ENOTDIR},
+			{file("/proc/irq"), mounts.DoOnDir, unix.EINVAL},
+			{dir("/proc/mounts"), mounts.DoOnLink, unix.ELOOP},
+			{file("/proc/mounts"), mounts.DoOnLink, unix.ELOOP},
+			{file("/proc/self"), mounts.DoOnLink, unix.ELOOP},
+			{dir("/proc/new"), mounts.DoMkdir, unix.ENOENT},
+			{file("/proc/new"), mounts.DoCreate, unix.ENOENT},
+		} {
+			for _, b := range []mounts.Bind{c.bind, optional(c.bind)} {
+				if se := wantFailure(t, c.step, c.errno, b); se.On != b.Dest {
+					t.Errorf("%s: failed on %s", b.Dest, se.On)
+				}
+			}
+		}
+	})
+}

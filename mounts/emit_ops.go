@@ -37,12 +37,18 @@ func (o Bind) emit(e *emitter) {
 	}
 	cs := components(o.Dest)
 	known := e.fs.knownDepth(cs)
-	e.maybe(cs, func() {
+	mayBe := func() {
 		var skip stage.Label
 		o.open(e, e.onErrno(unix.ENOENT, &skip))
 		e.place(o.Dest, o.FollowDest, anySource)
 		e.Place(&skip)
-	})
+	}
+	if k, _ := e.fs.lookup(cs); k == entry { // whose parent is not needed
+		e.dropParent()
+		mayBe()
+	} else {
+		e.maybe(cs, mayBe)
+	}
 	if known < len(cs) { // whether this exists from here on is not known
 		e.fs.set(cs[:known+1], &node{kind: unknown})
 	}
@@ -135,7 +141,11 @@ func (o Proc) emit(e *emitter) {
 			e.Sys(s, stage.MountSetattr, cwd, stage.Str(name(".")), stage.Imm(0), clearAttr(unix.MOUNT_ATTR_RDONLY), stage.Imm(attrSize))
 		}
 	})
-	e.set(o.Dest, &node{kind: unknown})
+	if o.Host {
+		e.set(o.Dest, &node{kind: unknown})
+	} else {
+		e.set(o.Dest, newProcfs())
+	}
 }
 
 // inside runs part of a program that names files below a directory just

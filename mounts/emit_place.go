@@ -55,6 +55,8 @@ func (e *emitter) place(dest string, follow bool, is source) {
 		e.attachKnown(dest, path, DoOnFile)
 	case k == absent && e.parents(dest, cs, e.parentMode):
 		e.attachNew(dest, path, is)
+	case k == entry:
+		e.attachEntry(dest, path, is)
 	case cs[len(cs)-1] == "..":
 		e.openUp(dest, cs)
 		e.attach(dest, place{fd: true, elsewhere: true})
@@ -208,13 +210,15 @@ func (e *emitter) because(why string) {
 // attachAny mounts src on the last component of an unknown destination, which
 // it makes if it is missing.
 func (e *emitter) attachAny(dest string, cs []string, is source) {
-	dir, name := stage.Arg(cwd), cs[len(cs)-1]
-	p := &e.inCwd
 	if e.parents(dest, cs, e.parentMode) {
-		name = strings.Join(cs, "/")
+		e.attachIn(&e.inCwd, cwd, dest, strings.Join(cs, "/"), is)
 	} else {
-		dir, p = e.par, &e.inPar
+		e.attachIn(&e.inPar, e.par, dest, cs[len(cs)-1], is)
 	}
+}
+
+// attachIn is attachAny in a directory.
+func (e *emitter) attachIn(p **placer, dir stage.Arg, dest, name string, is source) {
 	if *p == nil {
 		*p = &placer{dir: dir}
 		e.cold = append(e.cold, func() { (*p).emit(e) })
@@ -222,6 +226,20 @@ func (e *emitter) attachAny(dest string, cs []string, is source) {
 	is.mountPoint(e, &(*p).exists, dest, dir, name)
 	e.moveTo(&(*p).isFile, dest, dir, name)
 	e.close(e.src)
+}
+
+// attachEntry mounts src on what is there mostly, and of its type.
+func (e *emitter) attachEntry(dest, path string, is source) {
+	failed, done := new(stage.Label), new(stage.Label)
+	e.moveTo(failed, dest, cwd, path)
+	e.close(e.src)
+	e.Place(done)
+	e.cold = append(e.cold, func() {
+		e.Place(failed)
+		e.attachIn(&e.inCwd, cwd, dest, path, is)
+		e.Jump(done)
+	})
+	e.covered(dest, place{path: path})
 }
 
 // A placer is where the operations of attachAny in a directory go when they

@@ -2,7 +2,10 @@
 
 package mounts
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A node is what the compiler knows about a path of the new root. Only what
 // this program itself put on a fresh tmpfs is known; nobody else can reach
@@ -21,7 +24,14 @@ const (
 	directory
 	file
 	symlink
+	procfs // a new one, in which nobody can make anything
+	entry  // of a procfs, which may not exist but is no link
 )
+
+// procLinks are what else than entries can be named in a procfs.
+var procLinks = []string{"..", "self", "thread-self", "mounts", "net", "device-tree"}
+
+func newProcfs() *node { return &node{kind: procfs, children: map[string]*node{}} }
 
 func newDir() *node { return &node{kind: directory, children: map[string]*node{}} }
 
@@ -41,6 +51,9 @@ func components(p string) []string {
 // unknown, and whether every directory above it is known.
 func (n *node) lookup(cs []string) (k kind, at *node) {
 	for i, c := range cs {
+		if n.kind == procfs && i == len(cs)-1 && n.children[c] == nil && !slices.Contains(procLinks, c) {
+			return entry, nil
+		}
 		if c == ".." || n.kind != directory {
 			return unknown, nil
 		}
@@ -71,7 +84,7 @@ func (n *node) set(cs []string, child *node) {
 		}
 		n = next
 	}
-	if n.kind == directory {
+	if n.kind == directory || n.kind == procfs {
 		n.children[cs[len(cs)-1]] = child
 	}
 }
@@ -79,7 +92,7 @@ func (n *node) set(cs []string, child *node) {
 // knownDepth returns how many of the leading components are known directories.
 func (n *node) knownDepth(cs []string) int {
 	for i := range cs {
-		if k, _ := n.lookup(cs[:i+1]); k != directory {
+		if k, _ := n.lookup(cs[:i+1]); k != directory && k != procfs {
 			return i
 		}
 	}
