@@ -21,10 +21,10 @@ func (l *bwrapLauncher) facts() (bwrapflags.Facts, error) {
 		UID:              uint32(unix.Getuid()),
 		GID:              uint32(unix.Getgid()),
 		LastCap:          lastCap(),
-		UserNamespaces:   userNamespacesEnabled(),
-		CgroupNamespaces: exists("/proc/self/ns/cgroup"),
+		UserNamespaces:   userNamespacesEnabled,
+		CgroupNamespaces: func() bool { return haveNamespaces("cgroup") },
 		Terminal:         terminalName(1),
-		ProcWritable:     procWritable(),
+		ProcWritable:     procWritable,
 	}
 	var buf [unix.PathMax]byte
 	if n, err := unix.Getcwd(buf[:]); err == nil && n > 0 && buf[0] == '/' {
@@ -42,9 +42,10 @@ func (l *bwrapLauncher) facts() (bwrapflags.Facts, error) {
 	return f, nil
 }
 
-func exists(path string) bool {
+// haveNamespaces tells whether the kernel has namespaces of a type.
+func haveNamespaces(kind string) bool {
 	var st unix.Stat_t
-	return unix.Stat(path, &st) == nil
+	return unix.Lstat("/proc/self/ns/"+kind, &st) == nil // what it leads to takes longer to find
 }
 
 // procWritable tests what of /proc needs to be covered. Directories say nothing
@@ -81,7 +82,7 @@ func userNamespacesEnabled() bool {
 	case "0":
 		return false
 	case "":
-		return exists("/proc/self/ns/user")
+		return haveNamespaces("user")
 	}
 	return true
 }

@@ -26,13 +26,13 @@ type Facts struct {
 	// Terminal is the path of the terminal standard output is connected to,
 	// or empty.
 	Terminal string
-	// ProcWritable are the entries of /proc among ProcMasks that the caller
+	// ProcWritable returns the entries of /proc among ProcMasks that the caller
 	// could write to, or files below them. Only those are covered: one that is
 	// covered keeps a sandbox inside the sandbox from mounting a /proc.
-	ProcWritable []string
+	ProcWritable func() []string
 	// UserNamespaces and CgroupNamespaces say whether the kernel has them
 	// enabled, for the options that only try.
-	UserNamespaces, CgroupNamespaces bool
+	UserNamespaces, CgroupNamespaces func() bool
 }
 
 // ProcMasks are the entries of /proc that a sandbox must not write to.

@@ -228,7 +228,7 @@ func (f *formatter) mount(op mounts.Op) error {
 		f.add("--tmpfs", o.Dest)
 	case mounts.Proc:
 		own := f.spec.Namespaces.PID != nsexec.Share
-		if o.Host == own || !slices.Equal(o.Masks, f.facts.ProcWritable) {
+		if o.Host == own || !slices.Equal(o.Masks, f.facts.ProcWritable()) {
 			return noForm("Mounts", "%s: its kind and what of it is covered follow from the caller", o)
 		}
 		f.add("--proc", o.Dest)

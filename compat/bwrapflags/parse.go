@@ -174,7 +174,7 @@ func (p *parser) finish(rest []string) error {
 	case disable && c.UserNSBlockFD != nil:
 		return p.failf("--disable-userns is not compatible with --userns-block-fd")
 	}
-	if f.UID != 0 && c.UserNS == nil || p.userTry && f.UserNamespaces {
+	if f.UID != 0 && c.UserNS == nil || !p.user && p.userTry && f.UserNamespaces() {
 		p.user = true
 	}
 	if len(rest) == 0 {
@@ -191,7 +191,7 @@ func (p *parser) finish(rest []string) error {
 		return p.failf("Specifying --as-pid-1 requires --unshare-pid")
 	case p.asPID1 && len(x.Locks) > 0:
 		return p.failf("Specifying --as-pid-1 and --lock-file is not permitted")
-	case p.cgroup && !f.CgroupNamespaces:
+	case p.cgroup && !f.CgroupNamespaces():
 		return p.failf("Cannot create new cgroup namespace because the kernel does not support it")
 	}
 	p.namespaces()
@@ -215,7 +215,7 @@ func (p *parser) namespaces() {
 		is bool
 		ns *nsexec.Namespace
 	}{{p.user, &n.User}, {p.pid, &n.PID}, {p.net, &n.Net}, {p.ipc, &n.IPC}, {p.uts, &n.UTS},
-		{p.cgroup || p.cgroupTry && p.facts.CgroupNamespaces, &n.Cgroup}} {
+		{p.cgroup || p.cgroupTry && p.facts.CgroupNamespaces(), &n.Cgroup}} {
 		if t.is {
 			*t.ns = nsexec.New
 		}
@@ -224,7 +224,7 @@ func (p *parser) namespaces() {
 	for i, op := range p.tree.Ops {
 		if proc, ok := op.(mounts.Proc); ok {
 			proc.Host = !own
-			proc.Masks = slices.Clone(p.facts.ProcWritable)
+			proc.Masks = p.facts.ProcWritable()
 			p.tree.Ops[i] = proc
 		}
 	}

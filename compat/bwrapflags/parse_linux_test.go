@@ -25,10 +25,13 @@ func (f fakeFDs) ReadAll(fd int) ([]byte, error) {
 	return []byte(data), nil
 }
 
+func yes() bool { return true }
+
 var (
-	asRoot = Facts{Program: "bwrap", Caps: 1<<41 - 1, LastCap: 40, Dir: "/home/me", UserNamespaces: true, CgroupNamespaces: true,
-		ProcWritable: ProcMasks()}
-	asUser = Facts{Program: "bwrap", UID: 1000, GID: 1000, LastCap: 40, Dir: "/home/me", UserNamespaces: true, CgroupNamespaces: true}
+	asRoot = Facts{Program: "bwrap", Caps: 1<<41 - 1, LastCap: 40, Dir: "/home/me", UserNamespaces: yes, CgroupNamespaces: yes,
+		ProcWritable: ProcMasks}
+	asUser = Facts{Program: "bwrap", UID: 1000, GID: 1000, LastCap: 40, Dir: "/home/me", UserNamespaces: yes, CgroupNamespaces: yes,
+		ProcWritable: func() []string { return nil }}
 )
 
 func words(line string) []string {
@@ -238,7 +241,8 @@ func TestNamespaces(t *testing.T) {
 	noNet, mount, user := all, nsexec.Namespaces{Mount: nsexec.New}, nsexec.Namespaces{Mount: nsexec.New, User: nsexec.New}
 	noNet.Net = nsexec.Share
 	old := asRoot
-	old.UserNamespaces, old.CgroupNamespaces = false, false
+	no := func() bool { return false }
+	old.UserNamespaces, old.CgroupNamespaces = no, no
 	bare := all
 	bare.User, bare.Cgroup = nsexec.Share, nsexec.Share
 	for _, c := range []struct {
