@@ -116,8 +116,8 @@ func procStatus(t testing.TB, proc, name string) string {
 func TestExecLeavesNobody(t *testing.T) {
 	testutil.EachUser(t, func(t *testing.T) {
 		adopt(t)
-		for name, want := range map[string]int{"missing bind": 125, "init": 0, "no init": 0, "no PID namespace": 0} {
-			for range 20 {
+		for name, want := range map[string]int{"missing bind": 125, "no hostname": 125, "init": 0, "no init": 0, "no PID namespace": 0, "bare": 0, "forward": 0, "die": 0, "die, no init": 0} {
+			for range 10 {
 				if out, code := runExec(t, name, "true"); code != want {
 					t.Fatalf("%s: exit status %d: %s", name, code, out)
 				}

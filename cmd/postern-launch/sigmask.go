@@ -49,7 +49,7 @@ func takeMask() {
 	mask := startMask()
 	var blocked []os.Signal
 	for sig := 1; sig <= lastSignal; sig++ {
-		if mask>>(sig-1)&1 != 0 {
+		if mask>>(sig-1)&1 != 0 && !signal.Ignored(unix.Signal(sig)) { // which the guest inherits
 			blocked = append(blocked, unix.Signal(sig))
 		}
 	}

@@ -47,6 +47,7 @@ func processCases() []Case {
 		{Name: "process/signals blocked", Line: "$R $PROBE", Under: "env --block-signal=INT --block-signal=TERM --block-signal=USR2"},
 		{Name: "process/signals blocked unshare-pid", Line: "$R --unshare-pid $PROBE", Under: "env --block-signal=CHLD --block-signal=TERM"},
 		{Name: "process/signals blocked as-pid-1", Line: "$R --unshare-pid --as-pid-1 $PROBE", Under: "env --block-signal=TERM"},
+		{Name: "process/signals ignored and blocked", Line: "$R $PROBE", Under: "env --ignore-signal=INT --ignore-signal=HUP --block-signal=INT --block-signal=HUP --block-signal=TERM"},
 		{Name: "process/umask 077", Line: "$R --tmpfs /mnt --dir /mnt/d --file {pipe:x} /mnt/f --symlink x /mnt/l --bind $W/d /mnt/e/d $PROBE", Under: "sh -c 'umask 077; exec \"$@\"' sh"},
 		{Name: "process/umask 077 on the host", Line: "--bind / / --dir $W/made --file {pipe:x} $W/made/f $PROBE", Under: "sh -c 'umask 077; exec \"$@\"' sh"},
 		{Name: "process/umask 0", Line: "$R --unshare-pid --tmpfs /mnt --dir /mnt/d --file {pipe:x} /mnt/f $PROBE", Under: "sh -c 'umask 0; exec \"$@\"' sh"},
