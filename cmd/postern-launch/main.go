@@ -8,8 +8,22 @@ import (
 )
 
 func main() {
+	growStack()
 	if len(os.Args) > 1 && os.Args[1] == "--hardened" && filepath.Base(os.Args[0]) != "bwrap" {
 		os.Exit(hardenedMain(os.Args[2:]))
 	}
 	os.Exit(bwrapMain(os.Args))
 }
+
+// growStack makes the stack as large at once as a launch needs it. Left to itself
+// it would be copied to one of twice the size time and again, each time from
+// deeper within calls: a twentieth of a launch.
+//
+//go:noinline
+func growStack() {
+	var room [48 << 10]byte
+	use(&room)
+}
+
+//go:noinline
+func use(*[48 << 10]byte) {}
