@@ -27,10 +27,6 @@ type holderMemory struct {
 	_     uint64        // signals that are blocked, in between
 }
 
-// startHolder makes m.held the word that tells of this thread's end, and starts
-// a holder with no signal at its end. It returns a PID or a negative errno.
-func startHolder(m *holderMemory) int
-
 // holderLimit is how long a holder waits on a kernel that does not wake it.
 const holderLimit = time.Second
 
