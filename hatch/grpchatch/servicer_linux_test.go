@@ -152,12 +152,18 @@ func dial(t *testing.T, h *Hatch, options ...grpc.DialOption) *grpc.ClientConn {
 	return conn
 }
 
-// works fails the test unless the hatch serves a new client.
+// works fails the test unless the hatch serves a new client, as soon as it has
+// seen the end of those that are gone.
 func works(t *testing.T, h *Hatch) {
 	t.Helper()
 	conn := dial(t, h)
 	defer conn.Close()
-	reply, err := pb.NewGreeterClient(conn).SayHello(t.Context(), &pb.HelloRequest{Name: "again"})
+	var reply *pb.HelloReply
+	var err error
+	hatchtest.Eventually(t, "there is a turn for a new client", func() bool {
+		reply, err = pb.NewGreeterClient(conn).SayHello(t.Context(), &pb.HelloRequest{Name: "again"})
+		return status.Code(err) != codes.ResourceExhausted
+	})
 	if err != nil || reply.Message != "Hello again" {
 		t.Errorf("the hatch does not work any more: %v, %v", reply, err)
 	}
