@@ -377,13 +377,29 @@ func (o Chmod) emit(e *emitter) {
 		e.findParent(find, cs[:len(cs)-1])
 		dir, name, resolve = e.par, cs[len(cs)-1], noLinks
 	}
-	open := uint64(unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC | unix.O_NOFOLLOW)
+	var only uint64
 	if strings.HasSuffix(o.Dest, "/") {
-		open |= unix.O_DIRECTORY
+		only = unix.O_DIRECTORY
 	}
-	e.openAt(&e.Fail, e.dst, find, dir, name, how(open, 0, resolve))
-	e.Sys(s, stage.Fchmod, e.dst, stage.Imm(int64(unixPerm(o.Perm))))
+	mode := stage.Imm(int64(unixPerm(o.Perm)))
+	unreadable, done := new(stage.Label), new(stage.Label)
+	const read = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC | unix.O_NOFOLLOW
+	e.openAt(e.onErrno(unix.EACCES, unreadable), e.dst, find, dir, name, how(read|only, 0, resolve))
+	e.Sys(s, stage.Fchmod, e.dst, mode)
+	e.Place(done)
 	e.close(e.dst)
+	e.cold = append(e.cold, func() {
+		var failed stage.Label
+		e.Place(unreadable)
+		e.Move(e.first, stage.FailedOp)
+		e.openAt(&e.Fail, e.dst, find, dir, name, how(pathOpen|unix.O_NOFOLLOW|only, 0, resolve))
+		e.SysOr(&failed, stage.Discard, s, stage.Fchmodat2, e.dst, stage.Str(""), mode, stage.Imm(unix.AT_EMPTY_PATH))
+		e.Jump(done)
+		e.Place(&failed) // before Linux 6.6 only what can be read can be changed
+		e.If(stage.Jne, stage.FailedErrno, stage.Imm(-int64(unix.ENOSYS)), &e.Fail)
+		e.Move(stage.FailedErrno, stage.Imm(-int64(unix.EACCES)))
+		e.blame(e.first, 0)
+	})
 }
 
 func (e *emitter) knownParents(cs []string) bool {

@@ -49,6 +49,9 @@ func (l *bwrapLauncher) launch() int {
 		return 0
 	}
 	if l.cmd.InfoFD == nil && l.cmd.StatusFD == nil && !l.cmd.RemoveMountpoints {
+		if err := l.allThere(); err != nil {
+			return l.fail(err)
+		}
 		takeMask()
 		return l.fail(nsexec.Exec(s))
 	}
@@ -105,18 +108,13 @@ func (l *bwrapLauncher) claim() error {
 // sources looks up those sources of mounts that only this process can, and
 // says what is missing before the launch runs into it.
 func (l *bwrapLauncher) sources() error {
-	missing := func(path string, err error) error {
-		var e unix.Errno
-		errors.As(err, &e)
-		return said("Can't find source path " + l.cmd.Source(path) + ": " + pidone.ErrnoText(e))
-	}
 	ops := l.cmd.Spec.Mounts.Ops
 	for i, op := range ops {
 		switch op := op.(type) {
 		case mounts.Bind:
 			if op.FD != nil {
 				if !l.fds.has(*op.FD) {
-					return missing(fmt.Sprintf("/proc/self/fd/%d", *op.FD), unix.ENOENT)
+					return l.missing(fmt.Sprintf("/proc/self/fd/%d", *op.FD), unix.ENOENT)
 				}
 				l.fds.forget(*op.FD)
 			}
@@ -134,12 +132,55 @@ func (l *bwrapLauncher) sources() error {
 					continue
 				}
 				if err := unix.Access(layer, unix.F_OK); err != nil {
-					return missing(layer, err)
+					return l.missing(layer, err)
 				}
 			}
 		}
 	}
 	return nil
+}
+
+func (l *bwrapLauncher) missing(path string, err error) error {
+	var e unix.Errno
+	errors.As(err, &e)
+	return said("Can't find source path " + l.cmd.Source(path) + ": " + pidone.ErrnoText(e))
+}
+
+// allThere looks for the sources of all binds if the launch might have changed
+// something on the host by the time it misses one.
+func (l *bwrapLauncher) allThere() error {
+	ops := l.cmd.Spec.Mounts.Ops
+	if !changesHost(ops) {
+		return nil
+	}
+	for _, op := range ops {
+		b, ok := op.(mounts.Bind)
+		if !ok || b.FD != nil {
+			continue
+		}
+		if err := unix.Access(b.Source, unix.F_OK); err != nil && !(b.Optional && err == unix.ENOENT) {
+			return l.missing(b.Source, err)
+		}
+	}
+	return nil
+}
+
+// changesHost reports whether mounts may make or change files of the host's:
+// where one that can be written to is followed by others, which may lie in it.
+func changesHost(ops []mounts.Op) bool {
+	for _, op := range ops[:max(0, len(ops)-1)] {
+		switch op := op.(type) {
+		case mounts.Bind:
+			if op.Mode != mounts.ReadOnly {
+				return true
+			}
+		case mounts.Overlay:
+			if op.Upper != "" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // ofSelf reports whether a path means something else in every process.
@@ -272,7 +313,7 @@ func (l *bwrapLauncher) announce(pid int) error {
 		rawFD(*c.UserNSBlockFD).Read(b[:]) // end of file and errors let it go on as well
 		unix.Close(*c.UserNSBlockFD)
 	}
-	return nil
+	return l.allThere() // the sandbox exists by now, in bubblewrap's order
 }
 
 func writeInfo(fd int, text string) error {

@@ -22,6 +22,7 @@ const (
 	Symlinkat
 	Unlinkat
 	Fchmod
+	Fchmodat2
 	Umask
 	Statx
 	Fcntl
@@ -90,6 +91,7 @@ var callTable = [calls]struct {
 	Symlinkat:        {"symlinkat", [arches]uint32{266, 36}},
 	Unlinkat:         {"unlinkat", [arches]uint32{263, 35}},
 	Fchmod:           {"fchmod", [arches]uint32{91, 52}},
+	Fchmodat2:        {"fchmodat2", [arches]uint32{452, 452}},
 	Umask:            {"umask", [arches]uint32{95, 166}},
 	Statx:            {"statx", [arches]uint32{332, 291}},
 	Fcntl:            {"fcntl", [arches]uint32{72, 25}},
