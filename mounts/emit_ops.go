@@ -373,13 +373,13 @@ func (o Chmod) emit(e *emitter) {
 	dir, name := stage.Arg(e.root), "./"+strings.Join(cs, "/")
 	resolve := uint64(inRoot)
 	find := on(DoFind, o.Dest)
-	if len(cs) > 0 && cs[len(cs)-1] != ".." && !e.knownParents(cs) {
+	var only uint64
+	if strings.HasSuffix(o.Dest, "/") { // a directory, or a link to one
+		only = unix.O_DIRECTORY
+		name += "/"
+	} else if len(cs) > 0 && cs[len(cs)-1] != ".." && !e.knownParents(cs) {
 		e.findParent(find, cs[:len(cs)-1])
 		dir, name, resolve = e.par, cs[len(cs)-1], noLinks
-	}
-	var only uint64
-	if strings.HasSuffix(o.Dest, "/") {
-		only = unix.O_DIRECTORY
 	}
 	mode := stage.Imm(int64(unixPerm(o.Perm)))
 	unreadable, done := new(stage.Label), new(stage.Label)

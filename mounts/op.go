@@ -174,7 +174,8 @@ type Symlink struct{ Target, Dest string }
 func (o Symlink) String() string { return fmt.Sprintf("symlink %q -> %q", o.Dest, o.Target) }
 
 // Chmod changes the permissions of an existing file, which must not be a
-// symbolic link.
+// symbolic link. With a slash at its end Dest must be a directory, or a link to
+// one inside the guest.
 type Chmod struct {
 	Dest string
 	Perm fs.FileMode
