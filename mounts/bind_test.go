@@ -380,6 +380,21 @@ func TestManyBinds(t *testing.T) {
 	})
 }
 
+// As many directories may have to be made as a program has operations for.
+func TestManyParents(t *testing.T) {
+	testutil.EachUser(t, func(t *testing.T) {
+		top := tree(t, "rw/", "dir/f", "file")
+		ops := []mounts.Op{mounts.Bind{Source: top + "/rw", Dest: "/rw", Mode: mounts.ReadWrite}}
+		const many = 600
+		for i := range many {
+			ops = append(ops, mounts.Bind{Source: top + "/" + []string{"dir", "file"}[i%2], Dest: fmt.Sprintf("/rw/%d/parent/%d", i, i), Optional: i%3 == 0})
+		}
+		if got := guest.Output(t, "ls -d /rw/*/parent/* | wc -l", ops...); got != fmt.Sprint(many) {
+			t.Errorf("%s of %d binds are there", got, many)
+		}
+	})
+}
+
 // What is mounted in the guest's own /proc goes on what is there, and on nothing
 // else, whatever has been mounted there before.
 func TestBindInProc(t *testing.T) {

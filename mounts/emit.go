@@ -113,7 +113,7 @@ type emitter struct {
 	tmp  stage.Slot
 	stat stage.Mem
 
-	first, errno stage.Slot // see attachAny
+	first, errno stage.Slot // what has failed, while something is done about it
 
 	parentMode uint32 // of parents that have to be made
 
@@ -396,12 +396,11 @@ func (e *emitter) openParent(dest string, cs []string, mode uint32) {
 // on the operation that led here.
 func (e *emitter) makeParents(l *stage.Label, cs []string, mode uint32) {
 	var failed, again stage.Label
-	from := e.Slot()
 	s := on(DoParents, someDest)
 	e.Place(l)
 	e.If(stage.Jeq, stage.FailedErrno, stage.Imm(-int64(unix.EAGAIN)), &again)
 	e.If(stage.Jne, stage.FailedErrno, stage.Imm(-int64(unix.ENOENT)), &e.Fail)
-	e.Move(from, stage.FailedOp)
+	e.Move(e.first, stage.FailedOp)
 	for i := range cs {
 		var exists, retry, reopen, reopened, notMade, notOpened stage.Label
 		sub := pathOf(cs[:i+1])
@@ -435,12 +434,12 @@ func (e *emitter) makeParents(l *stage.Label, cs []string, mode uint32) {
 		}
 		e.Move(e.par, e.dst)
 	}
-	e.Add(from, from, stage.Imm(stage.OpSize))
-	e.JumpTo(from)
+	e.Add(e.first, e.first, stage.Imm(stage.OpSize))
+	e.JumpTo(e.first)
 	e.Place(&again)
 	e.JumpTo(stage.FailedOp)
 	e.Place(&failed)
-	e.blame(from, 0)
+	e.blame(e.first, 0)
 }
 
 const howSize = 24
