@@ -18,10 +18,13 @@ import (
 // Standard streams and, with KeepFDs, other descriptors are passed on as they
 // are: Stdin, Stdout, Stderr, Files, ranges of IDs and Terminal are for Start.
 // Exec returns only if the launch could not begin. Lock the calling goroutine to
-// its thread, whose signal mask the guest and the monitor are to have.
+// its thread if that has a signal mask of its own, which the guest and the monitor
+// are to have.
 //
 // The program does not start before the monitor is ready, and a signal that
-// comes earlier does what it would have done before the launch.
+// comes earlier does what it would have done before the launch. When the monitor
+// has exited nothing of the guest runs any more, unless it lingers, but file
+// systems that were mounted in it may still be in use for some milliseconds.
 func Exec(s *Spec) error {
 	defer plugStreams()()
 	h := newHolder(holderLimit)

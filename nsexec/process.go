@@ -65,7 +65,8 @@ func (p *Process) PID() int { return p.pid }
 // caller closes it.
 func (p *Process) Terminal() *os.File { return p.terminal }
 
-// Done is closed when the guest has ended and nothing of it runs any more.
+// Done is closed when the guest has ended and nothing of it runs any more. File
+// systems that were mounted in it may still be in use for some milliseconds.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Wait returns how the guest ended, or the context's error if that comes
