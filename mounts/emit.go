@@ -133,9 +133,9 @@ type emitter struct {
 type parentIs uint8
 
 const (
-	closed  parentIs = iota
-	skipped          // open, or -1
-	open
+	parClosed  parentIs = iota
+	parSkipped          // open, or -1
+	parOpen
 )
 
 // A parentDir is a directory that has to be made, with all above it, if it is
@@ -295,7 +295,7 @@ func (e *emitter) dropParent() {
 	if e.parOf != "" {
 		e.close(e.par)
 		e.Move(e.par, stage.Imm(-1)) // a number closed twice might be somebody else's by then
-		e.parOf, e.parIs = "", closed
+		e.parOf, e.parIs = "", parClosed
 	}
 }
 
@@ -336,15 +336,15 @@ func (e *emitter) holdParent(cs []string, add func(path string)) {
 		e.parOf = path
 	}
 	switch e.parIs {
-	case closed:
+	case parClosed:
 		add(path)
-	case skipped:
+	case parSkipped:
 		var have stage.Label
 		e.If(stage.Jlt, stage.Imm(-1), e.par, &have)
 		add(path)
 		e.Place(&have)
 	}
-	e.parIs = open
+	e.parIs = parOpen
 }
 
 // maybe adds a part of the program that may be jumped over, and that uses the
@@ -365,8 +365,8 @@ func (e *emitter) maybe(cs []string, f func()) {
 	case e.parOf != of: // what par holds depends on whether it was jumped over
 		e.parOf = of
 		e.dropParent()
-	case of != "" && is != open:
-		e.parIs = skipped
+	case of != "" && is != parOpen:
+		e.parIs = parSkipped
 	}
 }
 

@@ -68,8 +68,8 @@ func optionalRun(t *testing.T, top string, ops []mounts.Op) string {
 	s := guest.Shell("find /w /k -printf '%y %m %p\\n' | sort; echo; read x", append([]mounts.Op{
 		mounts.Bind{Source: top + "/w", Dest: "/w", Mode: mounts.ReadWrite}, mounts.Tmpfs{Dest: "/k"},
 	}, ops...)...)
-	inR, in := pipe(t)
-	out, outW := pipe(t)
+	inR, in := testutil.Pipe(t)
+	out, outW := testutil.Pipe(t)
 	s.Stdin, s.Stdout = inR, outW
 	p, err := nsexec.Start(s)
 	if err != nil {
@@ -97,17 +97,4 @@ func optionalRun(t *testing.T, top string, ops []mounts.Op) string {
 	io.Copy(io.Discard, out)
 	<-p.Done()
 	return fmt.Sprintf("%son the host %q, %d descriptors", seen, files(t, top+"/w"), held)
-}
-
-func pipe(t *testing.T) (r, w *os.File) {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		r.Close()
-		w.Close()
-	})
-	return r, w
 }

@@ -102,7 +102,7 @@ func newExecution(s *Spec, h *holder) (*execution, error) {
 			x.fds = append(x.fds, int(t.ns.file.Fd()))
 		}
 	}
-	if err := x.events.open(s, c.forks()); err != nil {
+	if err := x.events.open(&c); err != nil {
 		return nil, err
 	}
 	c.events = x.events

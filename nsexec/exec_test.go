@@ -278,8 +278,8 @@ func startExec(t testing.TB, name, script string) (cmd *exec.Cmd, in *os.File, o
 // startUp starts a launch and waits for its guest to say that it is up.
 func startUp(t testing.TB, cmd *exec.Cmd) (in *os.File, out *bufio.Reader) {
 	t.Helper()
-	inR, in := pipe(t)
-	outR, outW := pipe(t)
+	inR, in := testutil.Pipe(t)
+	outR, outW := testutil.Pipe(t)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, outW
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -377,15 +377,15 @@ func TestLocks(t *testing.T) {
 func TestSyncAndInherited(t *testing.T) {
 	testutil.EachUser(t, func(t *testing.T) {
 		t.Setenv("FDS", "1")
-		syncR, syncW := pipe(t)
-		inhR, inhW := pipe(t)
+		syncR, syncW := testutil.Pipe(t)
+		inhR, inhW := testutil.Pipe(t)
 		cmd := execCmd(t, "descriptors", `for f in /proc/self/fd/*; do [ -e $f ] && printf "${f##*/} "; done; exec 4>&-; echo; read x`)
 		cmd.ExtraFiles = []*os.File{syncW, inhW}
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		outR, outW := pipe(t)
+		outR, outW := testutil.Pipe(t)
 		cmd.Stdout, cmd.Stderr = outW, outW
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -415,8 +415,8 @@ func TestBlock(t *testing.T) {
 	testutil.EachUser(t, func(t *testing.T) {
 		t.Setenv("FDS", "1")
 		for _, release := range []func(w *os.File){func(w *os.File) { w.Write([]byte{1}) }, func(w *os.File) { w.Close() }} {
-			blockR, blockW := pipe(t)
-			outR, outW := pipe(t)
+			blockR, blockW := testutil.Pipe(t)
+			outR, outW := testutil.Pipe(t)
 			cmd := execCmd(t, "block", "echo ran; ls /proc/self/fd | grep -c '^3$'")
 			cmd.ExtraFiles = []*os.File{blockR}
 			cmd.Stdout, cmd.Stderr = outW, outW

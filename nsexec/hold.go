@@ -44,10 +44,6 @@ func (h *holder) dismiss() {
 	unix.RawSyscall(unix.SYS_SET_TID_ADDRESS, 0, 0, 0)
 	h.mem.held = 0
 	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&h.mem.held)), 1, 1, 0, 0, 0) // FUTEX_WAKE
-	for {
-		if _, err := unix.Wait4(h.pid, nil, unix.WALL, nil); err != unix.EINTR {
-			break
-		}
-	}
+	reapChild(h.pid)
 	runtime.KeepAlive(h.mem)
 }

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/populationgenomics/postern-go/internal/testutil"
 	"github.com/populationgenomics/postern-go/internal/testutil/guest"
@@ -47,8 +46,8 @@ func TestHolder(t *testing.T) {
 			t.Run(end, func(t *testing.T) {
 				cmd := exec.Command(exe)
 				cmd.Env = append(os.Environ(), guest.ProbeEnv(holderProbe))
-				inR, in := pipe(t)
-				outR, outW := pipe(t)
+				inR, in := testutil.Pipe(t)
+				outR, outW := testutil.Pipe(t)
 				cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, os.Stderr
 				if err := cmd.Start(); err != nil {
 					t.Fatal(err)
@@ -65,6 +64,11 @@ func TestHolder(t *testing.T) {
 				if err != nil || pid == 0 {
 					t.Fatalf("no holder: %q", line)
 				}
+				pidfd, err := unix.PidfdOpen(pid, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer unix.Close(pidfd)
 				proc := filepath.Join("/proc", strconv.Itoa(pid))
 				if got := procStatus(t, proc, "SigBlk"); got != "fffffffffffbfeff" {
 					t.Errorf("the holder blocks signals %s", got)
@@ -85,12 +89,10 @@ func TestHolder(t *testing.T) {
 						t.Errorf("a holder that was dismissed: %q", l)
 					}
 				}
-				for { // until the test's time is up
-					b, err := os.ReadFile(filepath.Join(proc, "stat"))
-					if err != nil || strings.Contains(string(b), ") Z ") {
+				for {
+					if _, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, -1); err != unix.EINTR {
 						break
 					}
-					time.Sleep(time.Millisecond)
 				}
 			})
 		}

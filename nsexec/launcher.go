@@ -21,7 +21,8 @@ type Launcher struct {
 	Comm string
 	// Prefix starts every message of a failed Exec, FailStatus is its exit
 	// status. Phrase, if set, words the failed step, in three parts that are
-	// printed one after the other; all but the middle one only depend on do.
+	// printed one after the other. Of a step with a mount's destination only
+	// the middle one may depend on that.
 	// The errno's text follows unless after ends with a newline.
 	Prefix     string
 	FailStatus int

@@ -34,17 +34,3 @@ func hardened(t testing.TB, args ...string) *nsexec.Spec {
 	)}
 	return s
 }
-
-// pipe returns both ends of a pipe, closed after the test.
-func pipe(t testing.TB) (r, w *os.File) {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		r.Close()
-		w.Close()
-	})
-	return r, w
-}

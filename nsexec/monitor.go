@@ -20,12 +20,12 @@ type events struct {
 	limbo limbo
 }
 
-func (e *events) open(s *Spec, forks bool) error {
-	x := s.Launcher
+func (e *events) open(c *compiler) error {
+	s, x := c.spec, c.spec.Launcher
 	for _, want := range []struct {
 		fd *int
 		is bool
-	}{{&e.init, forks}, {&e.up, true}, {&e.ended, s.Init && x.linger()}} {
+	}{{&e.init, c.forks()}, {&e.up, true}, {&e.ended, s.Init && x.linger()}} {
 		if !want.is {
 			continue
 		}
@@ -35,6 +35,9 @@ func (e *events) open(s *Spec, forks bool) error {
 			return fmt.Errorf("make an eventfd for the launch: %w", err)
 		}
 		*want.fd = fd
+	}
+	if !c.splitsNet() || !s.Namespaces.Mount.fresh {
+		return nil
 	}
 	if err := e.limbo.open(); err != nil {
 		e.close()

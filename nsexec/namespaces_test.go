@@ -56,7 +56,7 @@ func TestEachNamespaceAlone(t *testing.T) {
 func identify(t *testing.T, ns nsexec.Namespaces) map[string]string {
 	t.Helper()
 	got := map[string]string{}
-	in, feed := pipe(t)
+	in, feed := testutil.Pipe(t)
 	p, err := nsexec.Start(&nsexec.Spec{Path: "/bin/cat", Args: []string{"cat"}, Namespaces: ns, Stdin: in})
 	in.Close()
 	if err != nil {
@@ -75,7 +75,7 @@ func identify(t *testing.T, ns nsexec.Namespaces) map[string]string {
 // A guest can live in every namespace of another one, joined by descriptor.
 func TestJoinEachNamespace(t *testing.T) {
 	testutil.EachUser(t, func(t *testing.T) {
-		in, feed := pipe(t)
+		in, feed := testutil.Pipe(t)
 		s := &nsexec.Spec{Path: "/bin/cat", Args: []string{"cat"}, Namespaces: nsexec.AllNew(), Stdin: in} // an init is closed to the unprivileged
 		host, err := nsexec.Start(s)
 		in.Close()

@@ -89,8 +89,8 @@ func TestZeroSpec(t *testing.T) {
 
 func TestStandardStreams(t *testing.T) {
 	testutil.EachUser(t, func(t *testing.T) {
-		in, feed := pipe(t)
-		errR, errW := pipe(t)
+		in, feed := testutil.Pipe(t)
+		errR, errW := testutil.Pipe(t)
 		s := guest.Shell("cat; echo complaint >&2")
 		s.Stdin, s.Stderr = in, errW
 		io.WriteString(feed, "fed\n")
@@ -107,7 +107,7 @@ func TestStandardStreams(t *testing.T) {
 		}
 		// Descriptors may be any of ours in any order, standard ones included.
 		s = guest.Shell("echo 1; echo 2 >&2; echo 3 >&3")
-		out, w := pipe(t)
+		out, w := testutil.Pipe(t)
 		s.Stdout, s.Stderr, s.Files = w, w, []*os.File{w}
 		guest.Run(t, s)
 		w.Close()
@@ -357,7 +357,7 @@ func TestWaitAndSignalAfterTheEnd(t *testing.T) {
 
 func TestWaitHonoursContext(t *testing.T) {
 	testutil.NoLeak(t, func() {
-		in, feed := pipe(t)
+		in, feed := testutil.Pipe(t)
 		s := guest.Shell("cat")
 		s.Stdin = in
 		p, err := nsexec.Start(s)
@@ -380,7 +380,7 @@ func TestWaitHonoursContext(t *testing.T) {
 
 func TestDupIsAPidfd(t *testing.T) {
 	testutil.NoLeak(t, func() {
-		in, feed := pipe(t)
+		in, feed := testutil.Pipe(t)
 		s := guest.Shell("cat")
 		s.Stdin = in
 		p, err := nsexec.Start(s)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -211,9 +210,7 @@ func (l *bwrapLauncher) namespace(fd, kind int, says, unfit string) error {
 // stay launches the command as a child and does what is left to do around it.
 func (l *bwrapLauncher) stay() int {
 	s, x := &l.cmd.Spec, l.cmd.Spec.Launcher
-	saveHandlers()
-	takeMask()
-	runtime.LockOSThread() // its children end with this thread
+	keepThread()
 	s.Stdin, s.Stdout, s.Stderr = os.Stdin, os.Stdout, os.Stderr
 	x.Parent = 0
 	if x.DieWithParent {

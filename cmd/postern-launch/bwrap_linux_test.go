@@ -216,20 +216,10 @@ func TestComm(t *testing.T) {
 	}
 }
 
-func pipe(t testing.TB) (r, w *os.File) {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Close(); w.Close() })
-	return r, w
-}
-
 // filled returns a pipe's end from which data can be read.
 func filled(t testing.TB, data string) *os.File {
 	t.Helper()
-	r, w := pipe(t)
+	r, w := testutil.Pipe(t)
 	if _, err := w.WriteString(data); err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +242,7 @@ func TestDescriptors(t *testing.T) {
 
 // TestSyncFD: the init keeps it, the command does not have it.
 func TestSyncFD(t *testing.T) {
-	r, w := pipe(t)
+	r, w := testutil.Pipe(t)
 	cmd := exec.Command(launcher(t, "bwrap"), append(hostRoot[:len(hostRoot):len(hostRoot)], "--unshare-pid", "--sync-fd", "3", "--sync-fd", "4",
 		"sh", "-c", "for i in 3 4; do [ -e /proc/$$/fd/$i ] && echo $i; done; exit 3")...)
 	cmd.ExtraFiles = []*os.File{w, filled(t, "")}
@@ -271,8 +261,8 @@ var (
 func TestDocuments(t *testing.T) {
 	testutil.EachUser(t, func(t *testing.T) {
 		for script, code := range map[string]string{"exit 4": "4", "kill -15 $$": "143"} {
-			info, infoW := pipe(t)
-			status, statusW := pipe(t)
+			info, infoW := testutil.Pipe(t)
+			status, statusW := testutil.Pipe(t)
 			cmd := exec.Command(launcher(t, "bwrap"), append(hostRoot[:len(hostRoot):len(hostRoot)], "--info-fd", "3", "--json-status-fd", "4",
 				"--unshare-pid", "--unshare-ipc", "sh", "-c", script)...)
 			cmd.ExtraFiles = []*os.File{infoW, statusW}
@@ -285,7 +275,7 @@ func TestDocuments(t *testing.T) {
 				t.Errorf("%+v\n%s\n%s", r, i, s)
 			}
 		}
-		status, statusW := pipe(t)
+		status, statusW := testutil.Pipe(t)
 		cmd := exec.Command(launcher(t, "bwrap"), append(hostRoot[:len(hostRoot):len(hostRoot)], "--json-status-fd", "3", "--unshare-pid", "--unshare-ipc", "missing")...)
 		cmd.ExtraFiles = []*os.File{statusW}
 		r := finish(t, cmd)
@@ -302,8 +292,8 @@ func TestForeignMaps(t *testing.T) {
 	if os.Geteuid() != 0 {
 		testutil.Missing(t, "only root can map more than its own ID")
 	}
-	info, infoW := pipe(t)
-	blockR, block := pipe(t)
+	info, infoW := testutil.Pipe(t)
+	blockR, block := testutil.Pipe(t)
 	cmd := exec.Command(launcher(t, "bwrap"), append(hostRoot[:len(hostRoot):len(hostRoot)], "--unshare-user", "--unshare-pid", "--info-fd", "3", "--userns-block-fd", "4",
 		"sh", "-c", "cat /proc/self/uid_map; id -u")...)
 	cmd.ExtraFiles = []*os.File{infoW, blockR}
@@ -360,8 +350,8 @@ func TestDieWithParent(t *testing.T) {
 }
 
 func killAtRandom(t *testing.T, opts []string, victim string) {
-	held, heldW := pipe(t)
-	argsR, argsW := pipe(t)
+	held, heldW := testutil.Pipe(t)
+	argsR, argsW := testutil.Pipe(t)
 	argv := append([]string{launcher(t, "bwrap"), "--args", "4", "--die-with-parent"}, append(opts, "sleep", "1000")...)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	if victim == "parent" {
@@ -399,8 +389,8 @@ func killAtRandom(t *testing.T, opts []string, victim string) {
 // the launcher.
 func TestLinger(t *testing.T) {
 	for opts, lives := range map[string]bool{"--unshare-pid": true, "--unshare-pid --die-with-parent": false, "--unshare-pid --as-pid-1": false} {
-		held, heldW := pipe(t)
-		leave, leaveW := pipe(t)
+		held, heldW := testutil.Pipe(t)
+		leave, leaveW := testutil.Pipe(t)
 		cmd := exec.Command(launcher(t, "bwrap"), append(append(hostRoot[:len(hostRoot):len(hostRoot)], words(opts)...), "sh", "-c", "cat <&4 >/dev/null 2>&1 & exit 5")...)
 		cmd.ExtraFiles = []*os.File{heldW, leave}
 		cmd.Run() // without pipes, which the init would hold open
@@ -440,7 +430,7 @@ func TestChildrenOfTheCaller(t *testing.T) {
 
 func TestForwardSignals(t *testing.T) {
 	for _, opts := range []string{"", "--unshare-pid", "--unshare-pid --json-status-fd 2"} {
-		ready, readyW := pipe(t)
+		ready, readyW := testutil.Pipe(t)
 		cmd := exec.Command(launcher(t, "bwrap"), append(append(hostRoot[:len(hostRoot):len(hostRoot)], words(opts)...), "--forward-signals",
 			"sh", "-c", "trap 'kill $!; exit 9' TERM; sleep 1000 3>&- & echo >&3; exec 3>&-; wait")...)
 		cmd.ExtraFiles = []*os.File{readyW}

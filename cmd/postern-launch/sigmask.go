@@ -59,11 +59,14 @@ func takeMask() {
 	signal.Notify(make(chan os.Signal, 1), blocked...)
 }
 
-// saveHandlers is for a launcher that will want them back.
-func saveHandlers() {
+// keepThread is takeMask for a launcher that stays, whose children end with the
+// thread they were started from. It will want the runtime's handlers back.
+func keepThread() {
 	for sig := range handlers {
 		rtSigaction(sig, nil, &handlers[sig])
 	}
+	takeMask()
+	runtime.LockOSThread()
 }
 
 // startMask gives a thread the mask this process was started with, and returns
@@ -79,7 +82,7 @@ func startMask() (mask uint64) {
 	}
 }
 
-// withHandlers lets the runtime handle signals again as it did before takeMask,
+// withHandlers lets the runtime handle signals again as it did before keepThread,
 // for os/signal.
 func withHandlers() {
 	for sig := range handlers {

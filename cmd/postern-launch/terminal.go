@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
 
 	"github.com/populationgenomics/postern-go/nsexec"
 	"golang.org/x/sys/unix"
@@ -28,9 +27,7 @@ func runInTerminal(s *nsexec.Spec) (int, error) {
 	if size, err := unix.IoctlGetWinsize(tty, unix.TIOCGWINSZ); err == nil {
 		s.TerminalSize = *size
 	}
-	saveHandlers()
-	takeMask()
-	runtime.LockOSThread() // its children end with this thread
+	keepThread()
 	p, err := nsexec.Start(s)
 	if err != nil {
 		return 0, err

@@ -59,15 +59,11 @@ func (p *Program) link(arch Arch, code []byte, in *Room) ([]byte, error) {
 		return nil, fmt.Errorf("stage: a program with %d MiB of memory is too large", dataSize>>20)
 	}
 	pool := l.opOff + len(p.Ops)*OpSize
-	guess := poolGuess
-	if p.texts != nil {
-		guess *= 2
-	}
-	if in != nil && cap(in.image) >= pool+guess {
+	if in != nil && cap(in.image) >= pool+poolGuess {
 		l.out, l.strs, l.blobs = in.image[:pool], in.strs, in.blobs
 		clear(l.out)
 	} else {
-		l.out = make([]byte, pool, pool+guess)
+		l.out = make([]byte, pool, pool+poolGuess)
 		l.strs, l.blobs = make(map[string]uint64, min(len(p.Ops)/2, typicalStrs)), map[Blob]uint64{}
 	}
 	copy(l.out[codeOff:], code)

@@ -13,13 +13,12 @@ type Room struct {
 	blobs map[Blob]uint64
 }
 
-// A hardened launch has about 350 operations with 1200 operands, and 20 KiB of
-// constants.
+// A launch has up to 600 operations with 1500 operands, and 15 KiB of constants.
 const (
 	typicalOps  = 768
 	typicalArgs = 2304
 	poolGuess   = 24 << 10
-	typicalStrs = 224 // fill a map
+	typicalStrs = 224 // a map of 256 is full
 )
 
 var rooms = sync.Pool{New: func() any {
