@@ -74,8 +74,8 @@ func (c *compiler) forkForMonitor(pid stage.Slot, child *stage.Label) {
 	c.ForkPidfd(pid, do(DoFork), unix.CLONE_PARENT|unix.CLONE_VM|unix.CLONE_PIDFD|int64(unix.SIGCHLD), stage.SlotAddr(pidfd), child)
 	c.Sys(do("tell the monitor"), stage.Write, stage.FD(c.events.init), stage.SlotAddr(pid), stage.Imm(8))
 	c.net.apart(c, pid)
+	c.events.limbo.inter(c) // before what the init waits for
 	c.net.create(c)
-	c.events.limbo.inter(c)
 	c.net.joined(c, pidfd)
 	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(0))
 }
