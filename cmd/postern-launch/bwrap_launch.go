@@ -47,10 +47,12 @@ func (l *bwrapLauncher) launch() int {
 		fmt.Print(text)
 		return 0
 	}
-	if l.cmd.InfoFD == nil && l.cmd.StatusFD == nil && !l.cmd.RemoveMountpoints {
+	if l.cmd.UserNSBlockFD == nil { // else the caller may yet make them
 		if err := l.allThere(); err != nil {
 			return l.fail(err)
 		}
+	}
+	if l.cmd.InfoFD == nil && l.cmd.StatusFD == nil && !l.cmd.RemoveMountpoints {
 		takeMask()
 		return l.fail(nsexec.Exec(s))
 	}
@@ -145,11 +147,12 @@ func (l *bwrapLauncher) missing(path string, err error) error {
 	return said("Can't find source path " + l.cmd.Source(path) + ": " + pidone.ErrnoText(e))
 }
 
-// allThere looks for the sources of all binds if the launch might have changed
-// something on the host by the time it misses one.
+// allThere looks for the sources of all binds if by the time it misses one the
+// launch might have changed something on the host, or told somebody of a process
+// that has ended by then.
 func (l *bwrapLauncher) allThere() error {
 	ops := l.cmd.Spec.Mounts.Ops
-	if !changesHost(ops) {
+	if l.cmd.InfoFD == nil && l.cmd.StatusFD == nil && !changesHost(ops) {
 		return nil
 	}
 	for _, op := range ops {
@@ -309,8 +312,9 @@ func (l *bwrapLauncher) announce(pid int) error {
 		var b [1]byte
 		rawFD(*c.UserNSBlockFD).Read(b[:]) // end of file and errors let it go on as well
 		unix.Close(*c.UserNSBlockFD)
+		return l.allThere()
 	}
-	return l.allThere() // the sandbox exists by now, in bubblewrap's order
+	return nil
 }
 
 func writeInfo(fd int, text string) error {

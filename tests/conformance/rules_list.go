@@ -116,6 +116,8 @@ var Rules = []Rule{
 	{Case: "generated/*", Field: "Host[wk/work]", Theirs: "absent", Ours: `"created: *"`, Class: Deliberate, Reason: "an overlay is mounted where the sandbox will not see it and then moved, so the kernel has made its work directory when the destination turns out to be unfit"},
 	{Case: "error/--*file 99 as user", Field: "Stderr", Theirs: "[bwrap: Can't create file /mnt: Is a directory]", Ours: "[bwrap: Can't write data to file /mnt: Bad file descriptor]", Class: Deliberate, Reason: dataFirst},
 	{Case: "error/--*bind-data 99 as user", Field: "Stderr", Theirs: "[bwrap: Destination is not a file /mnt]", Ours: "[bwrap: Can't write data to file /mnt: Bad file descriptor]", Class: Deliberate, Reason: dataFirst},
+	{Case: "option/* setup fails as *", Field: "Documents[out3]", Theirs: `"{*`, Ours: `""`, Class: Better, Reason: notToBe},
+	{Case: "generated/*", Field: "Documents[*]", Theirs: `"{*`, Ours: `""`, Class: Better, Reason: notToBe},
 
 	// --dir and --remount-ro.
 	{Case: "*", Field: "Stderr", Theirs: "[*bwrap: Destination is not a directory *]", Ours: "[]", Class: Deliberate, Decides: true, Reason: dirLink},
@@ -155,6 +157,7 @@ const (
 	pidnsUnshare = "--unshare-pid makes a PID namespace in the one of --pidns, as the manual says; bwrap fails"
 	wordLimit    = "issue 703 of bubblewrap: there is no limit of 9000 words"
 	outlived     = "nothing of a failed launch is left behind; bwrap's child waits for its launcher that has ended"
+	notToBe      = "nobody is told of a process that cannot become a sandbox and has ended before one could look at it"
 	inOrder      = "a source is looked for when its turn comes: what comes before it on the command line is done, or fails, before"
 	dataFirst    = "the data of files is read before anything is set up, so that a bad descriptor changes nothing"
 	dirLink      = "--dir takes a link that leads to a directory inside the sandbox for the directory, as bwrap did before 0.12"
