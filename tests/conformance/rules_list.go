@@ -116,7 +116,7 @@ var Rules = []Rule{
 	{Case: "generated/*", Field: "Host[wk/work]", Theirs: "absent", Ours: `"created: *"`, Class: Deliberate, Reason: "an overlay is mounted where the sandbox will not see it and then moved, so the kernel has made its work directory when the destination turns out to be unfit"},
 	{Case: "error/--*file 99 as user", Field: "Stderr", Theirs: "[bwrap: Can't create file /mnt: Is a directory]", Ours: "[bwrap: Can't write data to file /mnt: Bad file descriptor]", Class: Deliberate, Reason: dataFirst},
 	{Case: "error/--*bind-data 99 as user", Field: "Stderr", Theirs: "[bwrap: Destination is not a file /mnt]", Ours: "[bwrap: Can't write data to file /mnt: Bad file descriptor]", Class: Deliberate, Reason: dataFirst},
-	{Case: "option/* setup fails as *", Field: "Documents[out3]", Theirs: `"{*`, Ours: `""`, Class: Better, Reason: notToBe},
+	{Case: "*/* setup fail*", Field: "Documents[out3]", Theirs: `"{*`, Ours: `""`, Class: Better, Reason: notToBe},
 	{Case: "generated/*", Field: "Documents[*]", Theirs: `"{*`, Ours: `""`, Class: Better, Reason: notToBe},
 
 	// --dir and --remount-ro.
