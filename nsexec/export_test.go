@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
+	"golang.org/x/sys/unix"
 )
 
 // Compile returns the program of a launch by Start.
@@ -71,4 +72,15 @@ var (
 func StartHolder() (pid int, dismiss func()) {
 	h := newHolder(time.Hour)
 	return h.pid, h.dismiss
+}
+
+// ResetsWithoutClone3 are the signals whose handlers the child of a launch
+// resets where clone3 is hidden.
+func ResetsWithoutClone3() (signals []uint) {
+	s := &spawn{calls: []call{newCall(unix.SYS_EXECVEAT)}}
+	s.withoutClone3()
+	for _, c := range s.calls[:len(s.calls)-1] {
+		signals = append(signals, c.args[0])
+	}
+	return signals
 }

@@ -5,7 +5,6 @@ package nsexec
 import (
 	"runtime"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,27 +13,32 @@ import (
 // become another program. Taking memory down is the greater part of execve for a
 // Go program, and falls to whoever lets go of it last.
 type holder struct {
-	pid int // 0: there is none, which costs only time
-	mem *holderMemory
-}
-
-// A holderMemory is what the machine code knows of it, in this order.
-type holderMemory struct {
+	pid   int    // 0: there is none, which costs only time
 	held  uint32 // the kernel clears it, and wakes the holder, when this thread has other memory
-	_     uint32
-	limit unix.Timespec // on waiting for that
-	all   uint64        // signals, which the holder must not handle
-	_     uint64        // signals that are blocked, in between
+	limit unix.Timespec
+	calls [2]call
+	child child
 }
 
 // holderLimit is how long a holder waits on a kernel that does not wake it.
 const holderLimit = time.Second
 
 func newHolder(limit time.Duration) *holder {
-	h := &holder{mem: &holderMemory{held: 1, limit: unix.NsecToTimespec(int64(limit)), all: 1<<64 - 1}}
-	h.pid = max(0, startHolder(h.mem))
+	h := &holder{held: 1, limit: unix.NsecToTimespec(int64(limit))}
+	h.calls = [2]call{
+		newCall(unix.SYS_FUTEX, at(&h.held), futexWait, 1, at(&h.limit)),
+		newCall(unix.SYS_EXIT_GROUP),
+	}
+	h.child = child{calls: &h.calls[0], clone: [3]uint{unix.SYS_CLONE, unix.CLONE_VM | uint(unix.SIGCHLD)}, all: allSignals}
+	unix.RawSyscall(unix.SYS_SET_TID_ADDRESS, uintptr(at(&h.held)), 0, 0)
+	h.pid = max(0, startChild(&h.child))
 	return h
 }
+
+const (
+	futexWait = 0
+	futexWake = 1
+)
 
 // dismiss is for when this process stays what it is.
 func (h *holder) dismiss() {
@@ -42,8 +46,8 @@ func (h *holder) dismiss() {
 		return
 	}
 	unix.RawSyscall(unix.SYS_SET_TID_ADDRESS, 0, 0, 0)
-	h.mem.held = 0
-	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&h.mem.held)), 1, 1, 0, 0, 0) // FUTEX_WAKE
+	h.held = 0
+	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(at(&h.held)), futexWake, 1, 0, 0, 0)
 	reapChild(h.pid)
-	runtime.KeepAlive(h.mem)
+	runtime.KeepAlive(h)
 }

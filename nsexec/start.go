@@ -8,10 +8,8 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/populationgenomics/postern-go/internal/stage"
@@ -89,8 +87,8 @@ func newLaunch(s *Spec) (*launch, error) {
 	return &launch{spec: s, control: control, theirs: theirs, null: -1, word: []byte{1}}, err
 }
 
-// start executes the image, with these descriptors by their numbers.
-func (l *launch) start(files []uintptr) (*Process, error) {
+// start executes the image with these descriptors.
+func (l *launch) start(files descriptors) (*Process, error) {
 	if err := l.fork(files); err != nil {
 		return nil, err
 	}
@@ -100,30 +98,31 @@ func (l *launch) start(files []uintptr) (*Process, error) {
 }
 
 // prepare returns a compiler for the spec and the descriptors to start the
-// launch with, by the number each is to have.
-func (l *launch) prepare() (*compiler, []uintptr, error) {
+// launch with.
+func (l *launch) prepare() (*compiler, descriptors, error) {
 	s := l.spec
-	files := make([]uintptr, 0, 8)
+	files := descriptors{placed: make([]uintptr, 0, 8)}
 	for _, f := range []*os.File{s.Stdin, s.Stdout, s.Stderr} {
 		if f != nil {
-			files = append(files, f.Fd())
+			files.placed = append(files.placed, f.Fd())
 			continue
 		}
 		if l.null < 0 {
 			var err error
 			if l.null, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
-				return nil, nil, fmt.Errorf("open the guest's standard streams: %s: %w", os.DevNull, err)
+				return nil, files, fmt.Errorf("open the guest's standard streams: %s: %w", os.DevNull, err)
 			}
 		}
-		files = append(files, uintptr(l.null))
+		files.placed = append(files.placed, uintptr(l.null))
 	}
 	c := &compiler{spec: s, joins: map[int]int{}}
 	place := func(fd uintptr) int {
 		if s.KeepFDs { // every number may be the caller's: keep our own
+			files.kept = append(files.kept, fd)
 			return int(fd)
 		}
-		files = append(files, fd)
-		return len(files) - 1
+		files.placed = append(files.placed, fd)
+		return len(files.placed) - 1
 	}
 	for _, f := range s.Files {
 		place(f.Fd())
@@ -131,99 +130,62 @@ func (l *launch) prepare() (*compiler, []uintptr, error) {
 	for _, f := range s.StageFiles {
 		place(f.Fd())
 	}
-	var inherit []uintptr
 	for _, t := range s.Namespaces.types() {
 		if t.ns.file != nil {
 			c.joins[t.flag] = place(t.ns.file.Fd())
-			inherit = append(inherit, t.ns.file.Fd())
 		}
 	}
 	c.control = place(uintptr(l.theirs))
-	inherit = append(inherit, uintptr(l.theirs))
-	if s.KeepFDs {
-		for _, fd := range inherit {
-			if _, err := unix.FcntlInt(fd, unix.F_SETFD, 0); err != nil {
-				return nil, nil, fmt.Errorf("pass descriptor %d to the launch: %w", fd, err)
-			}
-		}
-	}
 	return c, files, nil
 }
 
-func (l *launch) fork(files []uintptr) error {
-	image, done, err := l.apart(files)
+func (l *launch) fork(files descriptors) error {
+	step := &StartError{Step: "execute the launch image", On: l.image.Name()}
+	image, done, err := l.outOfTheWay(files.placed)
 	defer done()
-	step := &StartError{Step: "execute the launch image", On: fmt.Sprintf("/proc/self/fd/%d", image)}
 	if err == nil {
-		// The runtime uses vfork for this, whose cost does not depend on the
-		// size of this process, as long as no namespace flags are asked for.
-		l.stage, err = syscall.ForkExec(step.On, []string{l.spec.Launcher.comm()}, &syscall.ProcAttr{Files: files})
+		l.stage, err = spawnImage(image, l.spec.Launcher.comm(), files)
 	}
 	if err == nil {
 		return nil
 	}
-	l.stage = 0
 	step.Errno = errnoOf(err)
 	var rl unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &rl) == nil && uint64(len(files)) >= rl.Cur {
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &rl) == nil && uint64(len(files.placed)) >= rl.Cur {
 		step.Errno = unix.EMFILE // however the kernel says it
 	}
 	step.Hint = execHint(step.Errno)
 	return step
 }
 
-// apart keeps ForkExec from overwriting descriptors it is not told of, the
-// image's and those that KeepFDs passes on: it takes numbers right behind the
-// highest in files for its own pipe and for files that are in the way of
-// others. So none may be in the way, and nothing may lie behind.
-func (l *launch) apart(files []uintptr) (image uintptr, done func(), err error) {
+// outOfTheWay gives files other numbers here that would be overwritten before
+// their turn comes, and the image one that will not be.
+func (l *launch) outOfTheWay(files []uintptr) (image uintptr, done func(), err error) {
 	var dups []int
 	done = func() {
 		for _, fd := range dups {
 			unix.Close(fd)
 		}
 	}
-	image = l.image.Fd()
-	high := slices.Max(files) + 1
-	if l.spec.KeepFDs {
-		if high, err = behindAll(); err != nil {
-			return image, done, err
-		}
-	}
-	up := func(fd, above uintptr) (uintptr, error) {
-		n, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, int(above))
+	up := func(fd uintptr) (uintptr, error) {
+		n, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, len(files))
 		if err == nil {
 			dups = append(dups, n)
 		}
 		return uintptr(n), err
 	}
 	for i, fd := range files {
-		if fd < uintptr(i) || l.spec.KeepFDs && fd != uintptr(i) {
-			if files[i], err = up(fd, high); err != nil {
-				return image, done, err
+		if fd < uintptr(i) {
+			if files[i], err = up(fd); err != nil {
+				return 0, done, err
 			}
-			high = files[i] + 1
 		}
 	}
-	if image <= high {
-		image, err = up(image, high+1)
+	image = l.image.Fd()
+	if image < uintptr(len(files)) {
+		image, err = up(image)
 	}
 	return image, done, err
-}
-
-// behindAll returns a number that is above every open descriptor's.
-func behindAll() (uintptr, error) {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return 0, err
-	}
-	high := 2
-	for _, e := range entries {
-		if fd, err := strconv.Atoi(e.Name()); err == nil {
-			high = max(high, fd)
-		}
-	}
-	return uintptr(high + 1), nil
 }
 
 func execHint(e unix.Errno) string {

@@ -218,8 +218,7 @@ func TestSignalMask(t *testing.T) {
 		defer unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
 		for keep, want := range map[bool]string{false: "0000000000000000", true: "0000000008000000"} {
 			for _, init := range []bool{true, false} {
-				// ForkExec blocks signals around the fork and restores the
-				// thread's own, so this is what the stage finds.
+				// The mask of the thread that launches is what the stage finds.
 				s := guest.Spec([]string{"sed", "-n", "s/SigBlk:\t//p", "/proc/self/status"})
 				s.SignalMask, s.Init = keep, init
 				if got := guest.MustOutput(t, s); got != want {

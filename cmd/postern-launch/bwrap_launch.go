@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/populationgenomics/postern-go/compat/bwrapflags"
 	"github.com/populationgenomics/postern-go/mounts"
@@ -213,6 +214,7 @@ func (l *bwrapLauncher) namespace(fd, kind int, says, unfit string) error {
 // stay launches the command as a child and does what is left to do around it.
 func (l *bwrapLauncher) stay() int {
 	s, x := &l.cmd.Spec, l.cmd.Spec.Launcher
+	giveBackLimit()
 	keepThread()
 	s.Stdin, s.Stdout, s.Stderr = os.Stdin, os.Stdout, os.Stderr
 	x.Parent = 0
@@ -264,6 +266,11 @@ func (l *bwrapLauncher) stay() int {
 		return st.ExitCode
 	}
 }
+
+// giveBackLimit undoes what the runtime has done to the soft limit on
+// descriptors: it does so before it executes a program, also one that there is
+// not. A launch would have to ask a child for the limit.
+func giveBackLimit() { syscall.Exec("", nil, nil) }
 
 // endWith ends this process when its parent ends, and with it what it has
 // launched. A pidfd does not mind which thread of the parent started us.
