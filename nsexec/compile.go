@@ -126,8 +126,10 @@ func (c *compiler) compile() *stage.Program {
 		pidone.SendRecord(c.Builder, c.control, stage.Started, pid)
 	}
 	c.Place(&child)
-	if c.splitsNet() && n.User.fresh && !s.hostWritesMaps() {
-		c.mapSelf() // here it costs nobody time
+	if c.splitsNet() { // here it costs nobody time
+		if n.User.fresh && !s.hostWritesMaps() {
+			c.mapSelf()
+		}
 	}
 	x.belowPIDNamespace(c)
 	if x.announces() {
@@ -136,6 +138,10 @@ func (c *compiler) compile() *stage.Program {
 	if s.DisableUserns || s.AssertUsernsDisabled || x.innerUser() {
 		c.SysTo(c.procfs, doOn(DoUsernsLimit, "/proc"), stage.Openat, stage.Imm(unix.AT_FDCWD), stage.Str("/proc"), stage.Imm(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC))
 	}
+	if s.NewSession {
+		c.Sys(do(DoSession), stage.Setsid)
+	}
+	c.dropBounding()
 	if s.Mounts != nil {
 		s.Mounts.Emit(c.Builder)
 	}
@@ -146,16 +152,10 @@ func (c *compiler) compile() *stage.Program {
 	if s.Hostname != nil {
 		c.Sys(doOn(DoHostname, *s.Hostname), stage.Sethostname, stage.Str(*s.Hostname), stage.Imm(len(*s.Hostname)))
 	}
-	if s.NewSession {
-		c.Sys(do(DoSession), stage.Setsid)
-	}
 	if s.Terminal {
 		c.terminal()
 	}
-	c.dropBounding()
-	if c.splitsNet() {
-		c.net.join(c)
-	}
+	c.net.join(c)
 	x.joinUserNS2(c)
 	c.limitUserns()
 	if s.DisableUserns || x.innerUser() {
@@ -263,6 +263,7 @@ func (c *compiler) run() {
 	c.awaitMonitor()
 	if !s.Init && !x.reaper() {
 		x.dieWithParent(c)
+		c.net.complete(c)
 		if c.awaitsHost() {
 			c.awaitHost()
 		}
@@ -293,6 +294,7 @@ func (c *compiler) run() {
 			if c.seccompOnce() {
 				c.seccomp()
 			}
+			c.net.complete(c)
 			if c.awaitsHost() {
 				c.awaitWord()
 			}

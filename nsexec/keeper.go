@@ -72,10 +72,10 @@ func (c *compiler) leaveStreams() {
 
 // netns lets the stage do beside the init what takes longest: it makes the
 // network namespace while the init builds the file system. The init joins the
-// namespace last.
+// namespace when it is done with that, and sees to it last that it is complete.
 type netns struct {
 	split bool
-	ready stage.Slot // eventfd: the network namespace is complete
+	ready stage.Slot // eventfd that counts: the namespace exists, and it is complete
 	enter stage.Slot // eventfd: the stage is not needed any more; only if it ends before the init
 }
 
@@ -109,7 +109,7 @@ func (n *netns) prepare(c *compiler) {
 		return
 	}
 	n.split, n.ready = true, c.Slot()
-	c.SysTo(n.ready, do(stepShare), stage.Eventfd2, stage.Imm(0), stage.Imm(unix.EFD_CLOEXEC))
+	c.SysTo(n.ready, do(stepShare), stage.Eventfd2, stage.Imm(0), stage.Imm(unix.EFD_CLOEXEC|unix.EFD_SEMAPHORE))
 	if c.monitor {
 		n.enter = c.Slot()
 		c.SysTo(n.enter, do(stepShare), stage.Eventfd2, stage.Imm(0), stage.Imm(unix.EFD_CLOEXEC))
@@ -122,6 +122,7 @@ func (n *netns) create(c *compiler) {
 		return
 	}
 	c.Sys(doOn(DoUnshare, "net"), stage.Unshare, stage.Imm(unix.CLONE_NEWNET))
+	c.signalEvent(n.ready)
 	c.loopback(c.Slot())
 	c.signalEvent(n.ready)
 }
@@ -136,17 +137,34 @@ func (n *netns) joined(c *compiler, init stage.Slot) {
 	}
 }
 
-// join runs in the init. If the stage is gone before its part is done, it has
-// said why.
+// join runs in the init.
 func (n *netns) join(c *compiler) {
-	var gone, done stage.Label
-	c.awaitEvent(n.ready, c.stage, &gone)
+	if !n.split {
+		return
+	}
+	n.await(c)
+	c.Sys(do(stepShare), stage.Read, n.ready, stage.SlotAddr(c.Slot()), stage.Imm(8))
 	c.Sys(doOn(DoJoin, "net"), stage.Setns, c.stage, stage.Imm(unix.CLONE_NEWNET))
 	if n.enter != 0 {
 		c.signalEvent(n.enter)
 		c.Sys(do(stepShare), stage.Close, n.enter)
 	}
+}
+
+// complete runs in the init and waits for the last of the stage's part.
+func (n *netns) complete(c *compiler) {
+	if !n.split {
+		return
+	}
+	n.await(c)
 	c.Sys(do(stepShare), stage.Close, n.ready)
+}
+
+// await waits for the next event. If the stage is gone before its part is done,
+// it has said why.
+func (n *netns) await(c *compiler) {
+	var gone, done stage.Label
+	c.awaitEvent(n.ready, c.stage, &gone)
 	c.Jump(&done)
 	c.Place(&gone)
 	c.Sys(do("exit"), stage.ExitGroup, stage.Imm(1))

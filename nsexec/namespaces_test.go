@@ -3,12 +3,16 @@
 package nsexec_test
 
 import (
+	"encoding/binary"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/populationgenomics/postern-go/internal/stage"
 	"github.com/populationgenomics/postern-go/internal/testutil"
 	"github.com/populationgenomics/postern-go/internal/testutil/guest"
 	"github.com/populationgenomics/postern-go/nsexec"
@@ -177,6 +181,40 @@ func TestLoopback(t *testing.T) {
 		s = guest.Spec([]string{"ip", "-o", "link"})
 		if got := guest.MustOutput(t, s); !strings.Contains(got, "LOOPBACK,UP") || strings.Count(got, "\n") != 0 {
 			t.Errorf("links:\n%s", got)
+		}
+	})
+}
+
+// The stage brings up the loopback interface while the init goes on. The program
+// must not see the interface before that, however late it is: here the step
+// comes after a rest.
+func TestProgramWaitsForLoopback(t *testing.T) {
+	tenth := stage.Blob(binary.LittleEndian.AppendUint64(make([]byte, 8), 1e8)) // of a second
+	testutil.EachUser(t, func(t *testing.T) {
+		for _, init := range []bool{true, false} {
+			s := guest.Spec([]string{"ip", "-o", "link"})
+			s.Init = init
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			s.Stdout = w
+			p, err := nsexec.StartAltered(s, func(p *stage.Program) {
+				i := slices.IndexFunc(p.Ops, func(op stage.Op) bool { return op.Step.Do == nsexec.DoLoopback && op.Call == stage.Ioctl })
+				rest := p.Ops[i]
+				rest.Call, rest.Args = stage.Ppoll, []stage.Arg{stage.Imm(0), stage.Imm(0), tenth, stage.Imm(0), stage.Imm(8)}
+				p.Ops[i], p.Ops[i+1] = rest, p.Ops[i] // the descriptor closes by itself
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Wait(t.Context())
+			w.Close()
+			out, _ := io.ReadAll(r)
+			if got := string(out); !strings.Contains(got, "LOOPBACK,UP") {
+				t.Errorf("init %v: links:\n%s", init, got)
+			}
 		}
 	})
 }
