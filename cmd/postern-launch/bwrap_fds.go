@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"slices"
 	"strconv"
@@ -111,9 +112,12 @@ func (f *inheritedFDs) ReadAll(fd int) ([]byte, error) {
 	if !f.has(fd) {
 		return nil, unix.EBADF
 	}
-	data, err := io.ReadAll(rawFD(fd))
+	var st unix.Stat_t
+	unix.Fstat(fd, &st) // what has no size is left to grow
+	data := bytes.NewBuffer(make([]byte, 0, min(st.Size, 1<<20)+bytes.MinRead))
+	_, err := data.ReadFrom(rawFD(fd))
 	f.close(fd)
-	return data, err
+	return data.Bytes(), err
 }
 
 func (f *inheritedFDs) close(fd int) {

@@ -1,5 +1,9 @@
 //go:build linux
 
+// The launcher is gone before its share of the CPUs changes.
+//
+//go:debug updatemaxprocs=0
+
 package main
 
 import (
@@ -17,13 +21,6 @@ func main() {
 
 // growStack makes the stack as large at once as a launch needs it. Left to itself
 // it would be copied to one of twice the size time and again, each time from
-// deeper within calls: a twentieth of a launch.
-//
-//go:noinline
-func growStack() {
-	var room [48 << 10]byte
-	use(&room)
-}
-
-//go:noinline
-func use(*[48 << 10]byte) {}
+// deeper within calls: a twentieth of a launch. It needs a frame of that size,
+// which a function in Go would fill with zeros.
+func growStack()

@@ -18,7 +18,11 @@ func (p *parser) add(word, dest string, op func(dest string) mounts.Op) error {
 		return p.empty(word)
 	}
 	abs := absolute(dest)
-	p.cmd.dests[abs] = dest
+	if abs != dest {
+		p.cmd.dests[abs] = dest
+	} else {
+		delete(p.cmd.dests, abs)
+	}
 	o := op(abs)
 	if p.follow {
 		o = following(o)

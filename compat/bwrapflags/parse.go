@@ -22,7 +22,7 @@ func Parse(words, env []string, fds FDs, facts Facts) (*Command, error) {
 		fds:   fds,
 		facts: facts,
 		env:   usable(env),
-		tree:  &mounts.Tree{FollowHost: true, PrivateParents: true},
+		tree:  &mounts.Tree{Ops: make([]mounts.Op, 0, len(words)/2), FollowHost: true, PrivateParents: true},
 	}
 	p.launcher = &nsexec.Launcher{Comm: "bwrap", FailStatus: 1, ExecStatus: 1, Linger: true, SeccompTwice: true}
 	p.cmd.Spec = nsexec.Spec{Launcher: p.launcher, Mounts: p.tree, KeepFDs: true, KeepGroups: true, SignalMask: true}
